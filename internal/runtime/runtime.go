@@ -81,7 +81,11 @@ type Config struct {
 	ID           string
 	Root         Root
 	RootWritable bool
-	Claim        // what could also be applied later to a pooled box
+	// Pooled says that the box is made ahead of demand: Claim holds the pool's own
+	// limits only, and Box.Claim follows once before any op. In a box that is
+	// not pooled everything in Claim is applied by Create and Box.Claim is never called.
+	Pooled bool
+	Claim  // what could also be applied later to a pooled box
 }
 
 // Claim is what may still differ when a pooled box is claimed.
