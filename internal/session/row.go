@@ -1,0 +1,94 @@
+package session
+
+import (
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+)
+
+// Phase is where a session is in its life.
+type Phase string
+
+const (
+	Pending   Phase = "PENDING"
+	Scheduled Phase = "SCHEDULED"
+	Running   Phase = "RUNNING"
+	Suspended Phase = "SUSPENDED"
+	Completed Phase = "COMPLETED"
+	Failed    Phase = "FAILED"
+)
+
+// Phases in the order of a life.
+var Phases = []Phase{Pending, Scheduled, Running, Suspended, Completed, Failed}
+
+// Terminal tells whether nothing can happen any more.
+func (p Phase) Terminal() bool { return p == Completed || p == Failed }
+
+// Valid tells whether p is a phase.
+func (p Phase) Valid() bool { return p.rank() >= 0 }
+
+// AtLeast tells whether p is as late in a life as q. RUNNING and SUSPENDED are
+// equally late, as are COMPLETED and FAILED.
+func (p Phase) AtLeast(q Phase) bool { return p.rank() >= q.rank() }
+
+func (p Phase) rank() int {
+	switch p {
+	case Pending:
+		return 0
+	case Scheduled:
+		return 1
+	case Running, Suspended:
+		return 2
+	case Completed, Failed:
+		return 3
+	}
+	return -1
+}
+
+// Desired is what was asked for.
+type Desired string
+
+const (
+	WantRunning   Desired = "running"
+	WantSuspended Desired = "suspended"
+	// WantAudit keeps the box frozen with its evidence readable: max_runtime has
+	// passed, nothing executes any more, and only the end can follow.
+	WantAudit   Desired = "audit"
+	WantStopped Desired = "stopped"
+)
+
+// Reclaim is how far the removal of the box has come.
+type Reclaim string
+
+const (
+	ReclaimNone    Reclaim = "none"
+	ReclaimPending Reclaim = "pending"
+	ReclaimAcked   Reclaim = "acked"
+	ReclaimFenced  Reclaim = "fenced"
+)
+
+// Row is the state of one session. It is a plain value: Apply gives a new one.
+type Row struct {
+	ID      string
+	Version int64
+	Phase   Phase
+	Desired Desired
+	Reclaim Reclaim
+	Reason  string         // why it is where it is
+	Error   *errdefs.Error // the verdict of a session that will be, or is, FAILED
+	Node    string
+	Box     string
+	// How the box came about.
+	Pooled     bool
+	ColdReason string
+	// Created never changes; Started is zero before RUNNING, Ended before the end.
+	Created, Started, Ended, Updated time.Time
+}
+
+// New is a session just asked for.
+func New(id string, now time.Time) Row {
+	return Row{ID: id, Version: 1, Phase: Pending, Desired: WantRunning, Reclaim: ReclaimNone, Created: now, Updated: now}
+}
+
+// Ending tells whether the session's end has been decided but not reached.
+func (r Row) Ending() bool { return r.Desired == WantStopped && !r.Phase.Terminal() }
