@@ -51,6 +51,9 @@ type CreateRequest struct {
 	Priority string
 	NoPool   bool
 	NoWait   bool // answer when queued or placed
+	// OnItem, if set, is called once for each item as soon as it is answered, from any
+	// goroutine but never from two at once, and always before Create returns. It must not block for long.
+	OnItem func(index int, r CreateResult)
 }
 
 // CreateResult is one item's outcome.
@@ -106,4 +109,24 @@ type StopResult struct {
 	ID      string
 	Session *Session
 	Err     *errdefs.Error
+}
+
+// Keys are the API keys of projects. Only hashes are kept.
+type Keys interface {
+	// Lookup gives the project of a live key; Unauthenticated for anything else,
+	// in the same words and after the same work. It is on every request's path: answer from memory.
+	Lookup(ctx context.Context, key string) (project string, err error)
+	// CreateKey makes a key; secret (e2b_<hex>) is never shown again.
+	CreateKey(ctx context.Context, project, name string) (k Key, secret string, err error)
+	// ListKeys gives the keys of project, or of all when it is empty, oldest first.
+	ListKeys(ctx context.Context, project string) ([]Key, error)
+	// RevokeKey ends a key at once. Idempotent; NotFound for an id that never was.
+	RevokeKey(ctx context.Context, id string) error
+}
+
+// Key is an API key as it can be shown.
+type Key struct {
+	ID, Project, Name string
+	Hint              string // the secret's last four characters
+	Created, Revoked  time.Time
 }
