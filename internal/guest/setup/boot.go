@@ -1,0 +1,90 @@
+package setup
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/dsec-platform/dsec/internal/guestproto"
+)
+
+// boot makes the box. The order matters: proc is mounted while the host's own
+// (fully visible) one is still in this mount namespace, without which the
+// kernel refuses it to a user namespace; everything else follows; the old root goes last.
+func boot(msg *guestproto.Setup, d *descriptors) (*Settings, error) {
+	unix.Umask(0)
+	if d.root < 0 {
+		return nil, stepError{"boot", "", guestproto.ErrMalformed}
+	}
+	if err := unix.MoveMount(d.root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return nil, stepError{"attach root", "", err}
+	}
+	if err := unix.Fchdir(d.root); err != nil {
+		return nil, stepError{"enter root", "", err}
+	}
+	if err := mountProc(); err != nil {
+		return nil, err
+	}
+	for i := range d.mounts {
+		if err := attach(&d.mounts[i]); err != nil {
+			return nil, err
+		}
+	}
+	if err := mountDevices(msg.TmpSize); err != nil {
+		return nil, err
+	}
+	if err := maskProc(); err != nil {
+		return nil, err
+	}
+	if err := tmpfs("tmp", "1777", msg.TmpSize, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
+		return nil, err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return nil, stepError{"pivot", "", err}
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return nil, stepError{"leave the old root", "", err}
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return nil, stepError{"enter root", "", err}
+	}
+	if err := loopbackUp(); err != nil {
+		return nil, stepError{"loopback", "", err}
+	}
+	s := newSettings(msg)
+	s.AgentTasks, s.AgentCgroup = d.tasks, d.cgroup
+	d.tasks, d.cgroup = nil, -1
+	return s, finish(s, msg, d)
+}
+
+// claim applies what differs from the pooled box.
+func claim(old *Settings, msg *guestproto.Setup, d *descriptors) (*Settings, error) {
+	for i := range d.mounts {
+		if err := attach(&d.mounts[i]); err != nil {
+			return nil, err
+		}
+	}
+	if msg.TmpSize > 0 {
+		for _, path := range []string{"/tmp", "/dev/shm"} {
+			if err := resizeTmpfs(path, msg.TmpSize); err != nil {
+				return nil, err
+			}
+		}
+	}
+	s := newSettings(msg)
+	s.AgentTasks, s.AgentCgroup = old.AgentTasks, old.AgentCgroup
+	s.WritableDirs = old.WritableDirs
+	if old.User != msg.User {
+		if err := reown(old, s); err != nil {
+			return nil, err
+		}
+	}
+	return s, finish(s, msg, d)
+}
+
+func finish(s *Settings, msg *guestproto.Setup, d *descriptors) error {
+	if msg.Hostname != "" {
+		if err := unix.Sethostname([]byte(msg.Hostname)); err != nil {
+			return stepError{"hostname", msg.Hostname, err}
+		}
+	}
+	return addWritable(s, d.writable, msg.WritableDirs)
+}

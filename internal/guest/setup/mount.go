@@ -1,0 +1,154 @@
+package setup
+
+import (
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// below makes an absolute box path relative to the working directory, which is
+// the root of the box at every step.
+func below(path string) string {
+	if p := strings.TrimLeft(path, "/"); p != "" {
+		return p
+	}
+	return "."
+}
+
+// attach moves a detached mount to its path. RESOLVE_IN_ROOT keeps symlinks of
+// the template inside it while the host's root is still around.
+func attach(m *mount) error {
+	at, err := openPath(m.path)
+	if err != nil {
+		return stepError{"mount point", m.path, err}
+	}
+	defer unix.Close(at)
+	err = unix.MoveMount(m.fd, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	if err != nil {
+		return stepError{"mount", m.path, err}
+	}
+	unix.Close(m.fd)
+	m.fd = -1
+	return nil
+}
+
+func openPath(path string) (int, error) {
+	return unix.Openat2(unix.AT_FDCWD, below(path), &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+}
+
+// newFS mounts a fresh file system at path, relative to the working directory.
+func newFS(fs, path string, attrs int, params ...string) error {
+	fail := func(err error) error { return stepError{"mount " + fs + " on", "/" + path, err} }
+	ctx, err := unix.Fsopen(fs, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return fail(err)
+	}
+	defer unix.Close(ctx)
+	for i := 0; i < len(params); i += 2 {
+		if params[i+1] == "" {
+			err = unix.FsconfigSetFlag(ctx, params[i])
+		} else {
+			err = unix.FsconfigSetString(ctx, params[i], params[i+1])
+		}
+		if err != nil {
+			return fail(err)
+		}
+	}
+	if err := unix.FsconfigCreate(ctx); err != nil {
+		return fail(err)
+	}
+	fd, err := unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, attrs)
+	if err != nil {
+		return fail(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.MoveMount(fd, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+func tmpfs(path, mode string, size int64, attrs int) error {
+	params := []string{"mode", mode}
+	if size > 0 {
+		params = append(params, "size", strconv.FormatInt(size, 10), "nr_inodes", inodes(size))
+	}
+	return newFS("tmpfs", path, attrs, params...)
+}
+
+// inodes of a tmpfs grow with its size: each costs about 1 KiB of kernel
+// memory that the size does not count.
+func inodes(size int64) string { return strconv.FormatInt(max(size/4096, 1024), 10) }
+
+func resizeTmpfs(path string, size int64) error {
+	fail := func(err error) error { return stepError{"resize", path, err} }
+	ctx, err := unix.Fspick(unix.AT_FDCWD, path, unix.FSPICK_CLOEXEC|unix.FSPICK_NO_AUTOMOUNT)
+	if err != nil {
+		return fail(err)
+	}
+	defer unix.Close(ctx)
+	if err := unix.FsconfigSetString(ctx, "size", strconv.FormatInt(size, 10)); err != nil {
+		return fail(err)
+	}
+	if err := unix.FsconfigSetString(ctx, "nr_inodes", inodes(size)); err != nil {
+		return fail(err)
+	}
+	if err := unix.FsconfigReconfigure(ctx); err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+// maskedProc are entries of /proc that tell about the host. Nearly all are
+// closed to a box's root anyway, who is nobody on the host; masking them keeps
+// that true should a kernel be more liberal.
+var (
+	maskedFiles = []string{"kcore", "kallsyms", "keys", "kmsg", "timer_list", "sysrq-trigger"}
+	maskedDirs  = []string{"acpi", "scsi"}
+)
+
+func maskProc() error {
+	for _, name := range maskedFiles {
+		if err := cover("proc/"+name, "dev/null"); err != nil {
+			return err
+		}
+	}
+	for _, name := range maskedDirs {
+		if err := cover("proc/"+name, "dev/mqueue"); err != nil { // empty and read-only
+			return err
+		}
+	}
+	return nil
+}
+
+// cover binds from over path; a path that this kernel has not is fine.
+func cover(path, from string) error {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return stepError{"mask", "/" + path, err}
+	}
+	defer unix.Close(fd)
+	err = unix.MoveMount(fd, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	if err != nil && err != unix.ENOENT {
+		return stepError{"mask", "/" + path, err}
+	}
+	return nil
+}
+
+func mountProc() error {
+	return newFS("proc", "proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+}
+
+// mountDevices completes the shared /dev, whose superblock is read-only, with
+// what is the box's own.
+func mountDevices(shm int64) error {
+	err := newFS("devpts", "dev/pts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC,
+		"newinstance", "", "ptmxmode", "0666", "mode", "0620", "gid", "5")
+	if err != nil {
+		return err
+	}
+	return tmpfs("dev/shm", "1777", shm, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+}

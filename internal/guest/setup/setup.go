@@ -1,0 +1,172 @@
+package setup
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dsec-platform/dsec/internal/guestproto"
+)
+
+// Box is the state of the box that this guest is PID 1 of. The zero value is
+// ready. Methods are safe for concurrent use.
+type Box struct {
+	mu       sync.Mutex // one setup at a time
+	claimed  bool
+	settings atomic.Pointer[Settings]
+	once     sync.Once
+	booted   chan struct{}
+}
+
+// Booted is closed when the boot was applied.
+func (b *Box) Booted() <-chan struct{} {
+	b.once.Do(func() { b.booted = make(chan struct{}) })
+	return b.booted
+}
+
+// Settings are nil before the boot.
+func (b *Box) Settings() *Settings { return b.settings.Load() }
+
+// Harden makes this process untraceable and unreadable for the agent. Call it
+// before anything else.
+func Harden() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
+
+// Serve handles one setup connection whose preamble was read: one message, one
+// reply. It does not close fd. An error of the step that failed is sent to
+// the daemon too; after a failed boot the guest should exit.
+func (b *Box) Serve(fd int) error {
+	raw, fds, err := guestproto.RecvSetup(fd)
+	if err != nil {
+		return err
+	}
+	var msg guestproto.Setup
+	if err = msg.Unmarshal(raw); err == nil && len(msg.FDs) != len(fds) {
+		err = guestproto.ErrMalformed
+	}
+	if err == nil {
+		err = b.apply(&msg, fds)
+	} else {
+		closeAll(fds)
+	}
+	var reply guestproto.SetupReply
+	if err != nil {
+		reply.Error = wireError(err)
+	}
+	return errors.Join(err, guestproto.SendSetup(fd, reply.Marshal(), nil))
+}
+
+func (b *Box) apply(msg *guestproto.Setup, fds []int) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	given := sortFDs(msg.FDs, fds)
+	defer given.close()
+	switch old := b.settings.Load(); {
+	case msg.Kind == guestproto.SetupBoot && old == nil:
+		s, err := boot(msg, given)
+		if err != nil {
+			return err
+		}
+		b.claimed = !msg.Pooled
+		b.settings.Store(s)
+		b.Booted()
+		close(b.booted)
+	case msg.Kind == guestproto.SetupClaim && old != nil && !b.claimed:
+		b.claimed = true
+		s, err := claim(old, msg, given)
+		if err != nil {
+			return err
+		}
+		b.settings.Store(s)
+	default:
+		return stepError{"setup", "", errors.New("not expected in this state")}
+	}
+	return nil
+}
+
+func newSettings(msg *guestproto.Setup) *Settings {
+	return &Settings{
+		Env: msg.Env, User: msg.User, Hostname: msg.Hostname,
+		NewPrivileges: msg.NewPrivileges, Seccomp: msg.Seccomp,
+		NoFile: msg.NoFile, FSize: msg.FSize, Stack: msg.Stack,
+		AgentCgroup: -1,
+	}
+}
+
+// descriptors are the passed ones by role. What a step takes over it sets to
+// -1 (or nil), so that close is right after every outcome.
+type descriptors struct {
+	root     int
+	mounts   []mount
+	writable []mount
+	tasks    []int
+	cgroup   int
+}
+
+type mount struct {
+	path string
+	fd   int
+}
+
+func sortFDs(desc []guestproto.SetupFD, fds []int) *descriptors {
+	d := &descriptors{root: -1, cgroup: -1}
+	for i, f := range desc {
+		switch f.Role {
+		case guestproto.FDRoot:
+			d.root = fds[i]
+		case guestproto.FDMount:
+			d.mounts = append(d.mounts, mount{f.Path, fds[i]})
+		case guestproto.FDWritable:
+			d.writable = append(d.writable, mount{f.Path, fds[i]})
+		case guestproto.FDAgentTasks:
+			d.tasks = append(d.tasks, fds[i])
+		case guestproto.FDAgentCgroup:
+			d.cgroup = fds[i]
+		default: // of a newer daemon: not needed by this guest
+			unix.Close(fds[i])
+		}
+	}
+	return d
+}
+
+func (d *descriptors) close() {
+	closeAll(d.tasks)
+	for _, m := range append(d.mounts, d.writable...) {
+		unix.Close(m.fd)
+	}
+	closeAll([]int{d.root, d.cgroup})
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// stepError names the step and the object that failed.
+type stepError struct {
+	step, object string
+	err          error
+}
+
+func (e stepError) Error() string {
+	return strings.TrimSpace(e.step+" "+e.object) + ": " + e.err.Error()
+}
+
+func (e stepError) Unwrap() error { return e.err }
+
+func wireError(err error) *guestproto.WireError {
+	w := &guestproto.WireError{Class: "policy", Reason: "internal", Message: err.Error()}
+	if s, ok := errors.AsType[stepError](err); ok {
+		w.Object = s.object
+		if errors.Is(err, unix.ENOENT) && s.object != "" {
+			w.Class, w.Reason = "user", "not_found"
+			w.Remedy = "name a path that exists in the template, or use a writable root"
+		}
+	}
+	return w
+}
