@@ -49,14 +49,18 @@ type FS struct {
 }
 
 // RootFS says whether the root is read-only (nil and true) or a writable overlay (false).
+// It is written as "readonly" or "writable"; the mapping {readonly: bool} is read too.
 type RootFS struct {
 	ReadOnly *bool `yaml:"readonly,omitempty" json:"readonly,omitempty"`
 }
 
-// DataMount shows a host directory read-only in the box.
+// DataMount shows a host directory read-only in the box. It may be written as
+// "source:target" or "source:target:ro". ReadOnly exists to be refused: nil and
+// true are the only values that start.
 type DataMount struct {
-	Source string `yaml:"source" json:"source"`
-	Target string `yaml:"target" json:"target"`
+	Source   string `yaml:"source" json:"source"`
+	Target   string `yaml:"target" json:"target"`
+	ReadOnly *bool  `yaml:"readonly,omitempty" json:"readonly,omitempty"`
 }
 
 // Network is the egress policy. Only deny is enforced in this version.

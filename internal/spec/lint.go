@@ -1,0 +1,165 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// LintOptions tell the linter about the place where the spec will run. The zero
+// value is right for any place.
+type LintOptions struct {
+	// DataDirs are the platform's own directories, refused as mounts.
+	DataDirs []string
+	// NeverGranted tells which system calls no profile and no allow_extra gives;
+	// nil uses the list below.
+	NeverGranted func(syscall string) bool
+}
+
+// Lint says what is dangerous in a document and why, in the order of the text.
+// It looks at the values and, for engine sockets, at every text in it, so that
+// it also works on a document that Parse refused. A spec is clean when it has no
+// finding above Note.
+func Lint(doc *Document, o LintOptions) []Finding {
+	l := &linter{doc: doc, o: o}
+	if doc.Sandbox != nil {
+		l.part = sandboxKey
+		l.sandbox(doc.Sandbox)
+	}
+	if doc.Scheduler != nil {
+		l.part = schedulerKey
+		l.scheduler(doc.Scheduler)
+	}
+	for _, n := range doc.nodes {
+		l.sockets(n)
+	}
+	slices.SortStableFunc(l.found, func(a, b Finding) int { return a.Line - b.Line })
+	return l.found
+}
+
+// Clean tells whether nothing is above Note.
+func Clean(fs []Finding) bool {
+	return !slices.ContainsFunc(fs, func(f Finding) bool { return f.Severity != Note })
+}
+
+type linter struct {
+	doc   *Document
+	o     LintOptions
+	part  string
+	found []Finding
+}
+
+func (l *linter) add(sev Severity, field, rule, message, remedy string) {
+	full, pl := l.doc.at(l.part, field)
+	l.found = append(l.found, Finding{sev, l.doc.File, pl.line, pl.column, full, rule, message, remedy})
+}
+
+func (l *linter) sandbox(s *Sandbox) {
+	l.mounts(s)
+	if s.User == "root" || s.User == "0" {
+		if s.ReadOnlyRoot() {
+			l.add(Error, "user", "root-without-need", "every command would run as the box's root, but with a read-only root nothing here needs it; a mistake of the agent then breaks its own tools", "remove user: root (single commands may still ask for it), or write fs.rootfs: writable if the task installs packages")
+		} else {
+			l.add(Note, "user", "root", "commands run as root of the box, which is nobody on the host", "leave it out if the task does not install packages")
+		}
+	}
+	if s.NewPrivileges {
+		l.add(Note, "new_privileges", "new-privileges", "set-user-id programs like sudo gain root of the box; capabilities and system calls stay bounded", "leave it out if nothing calls sudo")
+	}
+	switch {
+	case s.Network.EgressPolicy == EgressOpen:
+		l.add(Warning, "network.egress_policy", "open-egress", "the agent could reach any address: it can leak data and train on answers from outside", "use whitelist with the names it needs")
+	case s.Network.EgressPolicy == EgressWhitelist && len(s.Network.AllowedDomains)+len(s.Network.AllowedIPs) == 0:
+		l.add(Warning, "network.egress_policy", "empty-whitelist", "a whitelist without entries lets nothing out", "write deny, or list allowed_domains and allowed_ips")
+	case s.Network.EgressPolicy == EgressDeny && len(s.Network.AllowedDomains)+len(s.Network.AllowedIPs) > 0:
+		l.add(Warning, "network.egress_policy", "egress-list-unused", "deny lets nothing out, so the allowed names and addresses do not act", "remove them, or write whitelist")
+	}
+	for i, d := range s.Network.AllowedDomains {
+		if strings.HasPrefix(d, "*.") && strings.Count(d, ".") == 1 {
+			l.add(Warning, fmt.Sprintf("network.allowed_domains[%d]", i), "wide-domain", d+" allows a whole top-level domain", "name the domains one by one")
+		}
+	}
+	for i, ip := range s.Network.AllowedIPs {
+		if strings.HasSuffix(ip, "/0") {
+			l.add(Warning, fmt.Sprintf("network.allowed_ips[%d]", i), "wide-range", ip+" allows every address", "name the ranges the task needs")
+		}
+	}
+	never := l.o.NeverGranted
+	if never == nil {
+		never = neverGranted
+	}
+	for i, c := range s.Seccomp.AllowExtra {
+		if never(c) {
+			l.add(Error, fmt.Sprintf("seccomp.allow_extra[%d]", i), "syscall-never-granted", c+" is a way out of the box and is never granted, whatever a spec says", "remove it")
+		}
+	}
+	l.releaseNotes(s)
+}
+
+// releaseNotes says what Check would refuse, without making the text unclean:
+// it is right, only not startable by this release.
+func (l *linter) releaseNotes(s *Sandbox) {
+	if s.Runtime != "" && s.Runtime != RuntimeNative {
+		l.add(Note, "runtime", "not-in-this-release", "the runtime "+s.Runtime+" is refused at create by this release", "use runtime: native")
+	}
+	if p := s.Network.EgressPolicy; p != "" && p != EgressDeny {
+		l.add(Note, "network.egress_policy", "not-in-this-release", "the policy "+p+" is refused at create by this release", "use egress_policy: deny")
+	}
+}
+
+func (l *linter) mounts(s *Sandbox) {
+	for i, m := range s.FS.Mounts {
+		field := fmt.Sprintf("fs.mounts[%d]", i)
+		if why := escapes(m.Source, l.o.DataDirs); why != "" {
+			l.add(Error, field, "escape-mount", m.Source+" "+why, "mount a directory that holds data alone, like /srv/datasets/x")
+		}
+		if m.ReadOnly != nil && !*m.ReadOnly {
+			l.add(Error, field, "shared-writable", m.Source+" would be writable in every box that mounts it: one task then reads what another wrote", "leave readonly out, and write into fs.writable_dirs, which each box has for itself")
+		}
+	}
+}
+
+func (l *linter) scheduler(s *Scheduler) {
+	if s.MemoryOvercommitRatio > 1 {
+		l.add(Error, "memory_overcommit_ratio", "memory-overcommit", fmt.Sprintf("a ratio of %g promises memory that does not exist: when it is used, processes are killed and their trajectories lost", s.MemoryOvercommitRatio), "write 1.0")
+	}
+	if s.CPUOvercommitRatio > 2 {
+		l.add(Warning, "cpu_overcommit_ratio", "cpu-overcommit", fmt.Sprintf("a ratio of %g slows every box at a peak", s.CPUOvercommitRatio), "use 1.5 to 2")
+	}
+	if len(s.PriorityLevels) > 0 {
+		l.add(Note, "priority_levels", "priority-not-acting", "the queue is first in, first out in this release; the weights are kept but do not act", "nothing to do; do not rely on them yet")
+	}
+}
+
+// sockets finds the name of an engine's socket in any text that is not a mount
+// already reported.
+func (l *linter) sockets(n *yaml.Node) {
+	for _, c := range n.Content {
+		l.sockets(c)
+	}
+	if n.Kind != yaml.ScalarNode {
+		return
+	}
+	for _, s := range engineSockets {
+		if !strings.Contains(n.Value, s) {
+			continue
+		}
+		if slices.ContainsFunc(l.found, func(f Finding) bool { return f.Rule == "escape-mount" && f.Line == n.Line }) {
+			return
+		}
+		l.found = append(l.found, Finding{Error, l.doc.File, n.Line, n.Column, "", "escape-mount", n.Value + " names a container engine's socket: a box that can talk to it is root on the host", "remove it"})
+		return
+	}
+}
+
+var neverNames = map[string]bool{
+	"bpf": true, "perf_event_open": true, "io_uring_setup": true, "io_uring_enter": true, "io_uring_register": true,
+	"userfaultfd": true, "keyctl": true, "add_key": true, "request_key": true, "open_by_handle_at": true,
+	"kexec_load": true, "kexec_file_load": true, "init_module": true, "finit_module": true, "delete_module": true,
+	"mount": true, "umount": true, "umount2": true, "mount_setattr": true, "move_mount": true, "open_tree": true, "open_tree_attr": true,
+	"fsopen": true, "fsmount": true, "fsconfig": true, "fspick": true, "pivot_root": true, "reboot": true, "swapon": true, "swapoff": true,
+}
+
+func neverGranted(name string) bool { return neverNames[name] }
