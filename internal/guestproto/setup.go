@@ -1,7 +1,5 @@
 package guestproto
 
-import "errors"
-
 // Every connection to a guest's socket begins with an 8-byte preamble: the
 // magic, a kind byte and a zero.
 const (
@@ -77,138 +75,115 @@ const (
 	MaxSetupFDs = 250
 )
 
-// ErrMalformed is returned for bytes that are not a message.
-var ErrMalformed = errors.New("malformed setup message")
-
-const (
-	setupKind = iota + 1
-	setupFD
-	setupPooled
-	setupTmpSize
-	setupWritableDir
-	setupHostname
-	setupUser
-	setupEnv
-	setupNewPrivileges
-	setupSeccomp
-	setupNoFile
-	setupFSize
-	setupStack
-)
-
-// Marshal encodes the message.
-func (s *Setup) Marshal() []byte {
-	var w fields
-	w.uint(setupKind, uint64(s.Kind))
-	for _, fd := range s.FDs {
-		w.bytes(setupFD, append([]byte{byte(fd.Role)}, fd.Path...))
-	}
-	w.flag(setupPooled, s.Pooled)
-	w.uint(setupTmpSize, uint64(s.TmpSize))
-	w.strings(setupWritableDir, s.WritableDirs)
-	w.string(setupHostname, s.Hostname)
-	w.string(setupUser, s.User)
-	w.strings(setupEnv, s.Env)
-	w.flag(setupNewPrivileges, s.NewPrivileges)
-	if len(s.Seccomp) > 0 {
-		w.bytes(setupSeccomp, s.Seccomp)
-	}
-	w.uint(setupNoFile, s.NoFile)
-	w.uint(setupFSize, s.FSize)
-	w.uint(setupStack, s.Stack)
-	return w.buf
+// EncodeFields writes the descriptor's description.
+func (f *SetupFD) EncodeFields(e *Encoder) {
+	e.Uint(1, uint64(f.Role))
+	e.String(2, f.Path)
 }
 
-// Unmarshal decodes a message; unknown fields are skipped. The result keeps
-// slices of b.
-func (s *Setup) Unmarshal(b []byte) error {
-	return eachField(b, func(tag byte, v []byte) error {
-		var err error
-		switch tag {
-		case setupKind:
-			var k uint64
-			k, err = fieldUint(v)
-			s.Kind = SetupKind(k)
-		case setupFD:
-			if len(v) == 0 || len(s.FDs) == MaxSetupFDs {
-				return ErrMalformed
+// DecodeFields reads it.
+func (f *SetupFD) DecodeFields(d *Decoder) {
+	for d.Next() {
+		switch d.Field() {
+		case 1:
+			f.Role = FDRole(d.UintMax(255))
+		case 2:
+			f.Path = d.String(4096)
+		}
+	}
+}
+
+// EncodeFields writes the message.
+func (s *Setup) EncodeFields(e *Encoder) {
+	e.Uint(1, uint64(s.Kind))
+	for i := range s.FDs {
+		e.Message(2, &s.FDs[i])
+	}
+	e.Bool(3, s.Pooled)
+	e.Int(4, s.TmpSize)
+	e.Strings(5, s.WritableDirs)
+	e.String(6, s.Hostname)
+	e.String(7, s.User)
+	e.Strings(8, s.Env)
+	e.Bool(9, s.NewPrivileges)
+	e.Bytes(10, s.Seccomp)
+	e.Uint(11, s.NoFile)
+	e.Uint(12, s.FSize)
+	e.Uint(13, s.Stack)
+}
+
+// DecodeFields reads the message; byte fields alias the input.
+func (s *Setup) DecodeFields(d *Decoder) {
+	for d.Next() {
+		switch d.Field() {
+		case 1:
+			s.Kind = SetupKind(d.UintMax(255))
+		case 2:
+			if len(s.FDs) == MaxSetupFDs {
+				d.Fail(ErrTooLong)
+				return
 			}
-			s.FDs = append(s.FDs, SetupFD{Role: FDRole(v[0]), Path: string(v[1:])})
-		case setupPooled:
-			s.Pooled, err = fieldFlag(v)
-		case setupTmpSize:
-			var n uint64
-			n, err = fieldUint(v)
-			s.TmpSize = int64(n)
-		case setupWritableDir:
-			s.WritableDirs = append(s.WritableDirs, string(v))
-		case setupHostname:
-			s.Hostname = string(v)
-		case setupUser:
-			s.User = string(v)
-		case setupEnv:
-			s.Env = append(s.Env, string(v))
-		case setupNewPrivileges:
-			s.NewPrivileges, err = fieldFlag(v)
-		case setupSeccomp:
-			s.Seccomp = v
-		case setupNoFile:
-			s.NoFile, err = fieldUint(v)
-		case setupFSize:
-			s.FSize, err = fieldUint(v)
-		case setupStack:
-			s.Stack, err = fieldUint(v)
+			s.FDs = append(s.FDs, SetupFD{})
+			d.Message(&s.FDs[len(s.FDs)-1])
+		case 3:
+			s.Pooled = d.Bool()
+		case 4:
+			s.TmpSize = d.Int()
+		case 5:
+			s.WritableDirs = d.AppendString(s.WritableDirs, 256, 4096)
+		case 6:
+			s.Hostname = d.String(64)
+		case 7:
+			s.User = d.String(256)
+		case 8:
+			s.Env = d.AppendString(s.Env, 65536, MaxSetup)
+		case 9:
+			s.NewPrivileges = d.Bool()
+		case 10:
+			s.Seccomp = d.Bytes(1 << 16)
+		case 11:
+			s.NoFile = d.Uint()
+		case 12:
+			s.FSize = d.Uint()
+		case 13:
+			s.Stack = d.Uint()
 		}
-		return err
-	})
+	}
 }
 
-const (
-	replyFailed = iota + 1
-	replyClass
-	replyReason
-	replyObject
-	replyMessage
-	replyRemedy
-)
-
-// Marshal encodes the reply.
-func (r *SetupReply) Marshal() []byte {
-	var w fields
-	w.flag(replyFailed, r.Error != nil)
-	if e := r.Error; e != nil {
-		w.string(replyClass, e.Class)
-		w.string(replyReason, e.Reason)
-		w.string(replyObject, e.Object)
-		w.string(replyMessage, e.Message)
-		w.string(replyRemedy, e.Remedy)
+// EncodeFields writes the reply.
+func (r *SetupReply) EncodeFields(e *Encoder) {
+	e.Bool(1, r.Error == nil)
+	if w := r.Error; w != nil {
+		e.String(2, w.Class)
+		e.String(3, w.Reason)
+		e.String(4, w.Object)
+		e.String(5, w.Message)
+		e.String(6, w.Remedy)
 	}
-	return w.buf
 }
 
-// Unmarshal decodes a reply.
-func (r *SetupReply) Unmarshal(b []byte) error {
-	var e WireError
-	failed := true // an empty reply is not a success
-	err := eachField(b, func(tag byte, v []byte) (err error) {
-		switch tag {
-		case replyFailed:
-			failed, err = fieldFlag(v)
-		case replyClass:
-			e.Class = string(v)
-		case replyReason:
-			e.Reason = string(v)
-		case replyObject:
-			e.Object = string(v)
-		case replyMessage:
-			e.Message = string(v)
-		case replyRemedy:
-			e.Remedy = string(v)
+// DecodeFields reads the reply. Only one that says so is a success.
+func (r *SetupReply) DecodeFields(d *Decoder) {
+	var w WireError
+	applied := false
+	for d.Next() {
+		switch d.Field() {
+		case 1:
+			applied = d.Bool()
+		case 2:
+			w.Class = d.String(64)
+		case 3:
+			w.Reason = d.String(64)
+		case 4:
+			w.Object = d.String(8192)
+		case 5:
+			w.Message = d.String(16384)
+		case 6:
+			w.Remedy = d.String(8192)
 		}
-		return err
-	})
-	if err == nil && failed {
-		r.Error = &e
 	}
-	return err
+	if !applied {
+		r.Error = &w
+	}
 }

@@ -11,13 +11,13 @@ import (
 // descriptors travel with the first byte. The preamble is sent apart from it:
 // a plain read of the preamble would otherwise throw the descriptors away.
 
-// SendSetup writes msg with descriptors to the socket. They stay open here.
-func SendSetup(fd int, msg []byte, fds []int) error {
-	if len(msg) > MaxSetup || len(fds) > MaxSetupFDs {
-		return ErrMalformed
+// SendSetup writes m with descriptors to the socket. They stay open here.
+func SendSetup(fd int, m Message, fds []int) error {
+	buf := Marshal(make([]byte, 4, 4096), m)
+	if len(buf)-4 > MaxSetup || len(fds) > MaxSetupFDs {
+		return ErrTooLong
 	}
-	buf := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(msg)), uint32(len(msg)))
-	buf = append(buf, msg...)
+	binary.LittleEndian.PutUint32(buf, uint32(len(buf)-4))
 	var rights []byte
 	if len(fds) > 0 {
 		rights = syscall.UnixRights(fds...)
@@ -39,9 +39,9 @@ func SendSetup(fd int, msg []byte, fds []int) error {
 	return nil
 }
 
-// RecvSetup reads one message and its descriptors, which are close-on-exec and
+// RecvSetup reads one message into m, and its descriptors, which are close-on-exec and
 // belong to the caller. On an error none stays open.
-func RecvSetup(fd int) (msg []byte, fds []int, err error) {
+func RecvSetup(fd int, m Message) (fds []int, err error) {
 	defer func() {
 		if err != nil {
 			for _, f := range fds {
@@ -56,25 +56,25 @@ func RecvSetup(fd int) (msg []byte, fds []int, err error) {
 	for got := 0; size < 0 || got < 4+size; {
 		n, oobn, flags, err := recvmsg(fd, buf[got:], oob)
 		if err != nil {
-			return nil, fds, err
+			return fds, err
 		}
 		more, err := rightsOf(oob[:oobn])
 		fds = append(fds, more...)
 		if err != nil || flags&syscall.MSG_CTRUNC != 0 {
-			return nil, fds, ErrMalformed
+			return fds, ErrBadMessage
 		}
 		if n == 0 {
-			return nil, fds, io.ErrUnexpectedEOF
+			return fds, io.ErrUnexpectedEOF
 		}
 		got += n
 		if size < 0 && got == 4 {
 			if size = int(binary.LittleEndian.Uint32(buf)); size > MaxSetup {
-				return nil, fds, ErrMalformed
+				return fds, ErrTooLong
 			}
 			buf = append(buf, make([]byte, size)...)
 		}
 	}
-	return buf[4:], fds, nil
+	return fds, Unmarshal(buf[4:], m)
 }
 
 func recvmsg(fd int, buf, oob []byte) (n, oobn, flags int, err error) {

@@ -12,7 +12,7 @@ import (
 func boot(msg *guestproto.Setup, d *descriptors) (*Settings, error) {
 	unix.Umask(0)
 	if d.root < 0 {
-		return nil, stepError{"boot", "", guestproto.ErrMalformed}
+		return nil, stepError{"boot", "", guestproto.ErrBadMessage}
 	}
 	if err := unix.MoveMount(d.root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return nil, stepError{"attach root", "", err}

@@ -38,24 +38,21 @@ func Harden() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
 // reply. It does not close fd. An error of the step that failed is sent to
 // the daemon too; after a failed boot the guest should exit.
 func (b *Box) Serve(fd int) error {
-	raw, fds, err := guestproto.RecvSetup(fd)
+	var msg guestproto.Setup
+	fds, err := guestproto.RecvSetup(fd, &msg)
 	if err != nil {
 		return err
 	}
-	var msg guestproto.Setup
-	if err = msg.Unmarshal(raw); err == nil && len(msg.FDs) != len(fds) {
-		err = guestproto.ErrMalformed
-	}
-	if err == nil {
-		err = b.apply(&msg, fds)
-	} else {
+	if len(msg.FDs) != len(fds) {
 		closeAll(fds)
+		return guestproto.ErrBadMessage
 	}
+	err = b.apply(&msg, fds)
 	var reply guestproto.SetupReply
 	if err != nil {
 		reply.Error = wireError(err)
 	}
-	return errors.Join(err, guestproto.SendSetup(fd, reply.Marshal(), nil))
+	return errors.Join(err, guestproto.SendSetup(fd, &reply, nil))
 }
 
 func (b *Box) apply(msg *guestproto.Setup, fds []int) error {
