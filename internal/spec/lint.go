@@ -13,9 +13,9 @@ import (
 type LintOptions struct {
 	// DataDirs are the platform's own directories, refused as mounts.
 	DataDirs []string
-	// NeverGranted tells which system calls no profile and no allow_extra gives;
-	// nil uses the list below.
-	NeverGranted func(syscall string) bool
+	// NeverGranted are the system calls that no allow_extra gives, with the reason:
+	// the list of the runtime that will make the box.
+	NeverGranted map[string]string
 }
 
 // Lint says what is dangerous in a document and why, in the order of the text.
@@ -86,13 +86,9 @@ func (l *linter) sandbox(s *Sandbox) {
 			l.add(Warning, fmt.Sprintf("network.allowed_ips[%d]", i), "wide-range", ip+" allows every address", "name the ranges the task needs")
 		}
 	}
-	never := l.o.NeverGranted
-	if never == nil {
-		never = neverGranted
-	}
 	for i, c := range s.Seccomp.AllowExtra {
-		if never(c) {
-			l.add(Error, fmt.Sprintf("seccomp.allow_extra[%d]", i), "syscall-never-granted", c+" is a way out of the box and is never granted, whatever a spec says", "remove it")
+		if why, ok := l.o.NeverGranted[c]; ok {
+			l.add(Error, fmt.Sprintf("seccomp.allow_extra[%d]", i), "syscall-never-granted", c+" is never granted, whatever a spec says: "+why, "remove it")
 		}
 	}
 	l.releaseNotes(s)
@@ -153,13 +149,3 @@ func (l *linter) sockets(n *yaml.Node) {
 		return
 	}
 }
-
-var neverNames = map[string]bool{
-	"bpf": true, "perf_event_open": true, "io_uring_setup": true, "io_uring_enter": true, "io_uring_register": true,
-	"userfaultfd": true, "keyctl": true, "add_key": true, "request_key": true, "open_by_handle_at": true,
-	"kexec_load": true, "kexec_file_load": true, "init_module": true, "finit_module": true, "delete_module": true,
-	"mount": true, "umount": true, "umount2": true, "mount_setattr": true, "move_mount": true, "open_tree": true, "open_tree_attr": true,
-	"fsopen": true, "fsmount": true, "fsconfig": true, "fspick": true, "pivot_root": true, "reboot": true, "swapon": true, "swapoff": true,
-}
-
-func neverGranted(name string) bool { return neverNames[name] }

@@ -33,6 +33,14 @@ var (
 	profiles = []string{ProfileDefault, "network", "build", "debug", profileAlias}
 )
 
+// Choices gives the words that a field of a fixed set takes, by its path.
+func Choices() map[string][]string {
+	return map[string][]string{
+		"runtime": runtimes, "network.egress_policy": egresses, "fs.writable_store": stores, "seccomp.profile": profiles,
+		"fs.rootfs": {rootReadOnly, rootWritable},
+	}
+}
+
 // Least values that make a box that can run anything.
 const (
 	MinMemory   = 4 * MiB
