@@ -195,7 +195,6 @@ func (v *ExecEvent) EncodeFields(e *Encoder) {
 	if v.Result != nil {
 		e.Message(7, v.Result)
 	}
-	e.String(8, v.OpID)
 }
 
 // DecodeFields reads the wire form.
@@ -217,8 +216,6 @@ func (v *ExecEvent) DecodeFields(d *Decoder) {
 		case 7:
 			v.Result = &Result{}
 			d.Message(v.Result)
-		case 8:
-			v.OpID = d.String(MaxOpID)
 		}
 	}
 }

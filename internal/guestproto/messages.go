@@ -103,7 +103,6 @@ const (
 // ExecEvent is one event of an attached exec. Offsets count a stream's bytes from its start.
 type ExecEvent struct {
 	Kind    EventKind
-	OpID    OpID // of EventStarted: the id that the guest gave when the request had none
 	Pid     int
 	Stream  Stream
 	Offset  int64
