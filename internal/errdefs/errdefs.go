@@ -50,6 +50,7 @@ const (
 	Unsupported      Reason = "unsupported" // known, but not available here or yet
 	QueueFull        Reason = "queue_full"
 	NodeFull         Reason = "node_full"
+	QuotaExceeded    Reason = "quota_exceeded" // a project has as many live sessions as it may
 	RateLimited      Reason = "rate_limited"
 	TooLarge         Reason = "too_large"
 	DiskFull         Reason = "disk_full"
