@@ -67,7 +67,8 @@ type Inventory struct {
 	Session, Box string
 	Version      int64
 	Since        time.Time
-	State        string // live, suspended, audit, destroying
+	State        string    // a State: live, suspended, audit, destroying, lost
+	Cause        EventKind // of a lost box: box_lost, box_tampered, box_failed
 }
 
 // Inspect is a box's details, without secrets.
@@ -89,6 +90,7 @@ type EventKind string
 const (
 	BoxLost      EventKind = "box_lost"     // PID 1 is gone and nobody asked for it
 	BoxTampered  EventKind = "box_tampered" // the guest broke the protocol; the box was destroyed
+	BoxFailed    EventKind = "box_failed"   // the node could not keep the box: class infrastructure
 	IdleExpired  EventKind = "idle_expired"
 	RuntimeOver  EventKind = "runtime_over" // audit mode: frozen, evidence readable
 	MemWarning   EventKind = "memory_warning"

@@ -1,0 +1,43 @@
+package node
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/dsec-platform/dsec/internal/runtime"
+	"github.com/dsec-platform/dsec/internal/sched"
+)
+
+// box is one box of the node, from its admission to the proof that nothing of it is left.
+type box struct {
+	id string
+	rt runtime.Runtime
+
+	mu      sync.Mutex
+	meta    meta
+	rbox    runtime.Box  // nil before it is made, and when it could not be opened again
+	demand  sched.Demand // what the ledger promised for it
+	session *session     // nil in the pool
+	made    bool         // idle in the pool, or bound: patrol looks after its end
+	begun   bool         // the runtime was, or is about to be, asked to make it
+	gone    bool
+
+	destroying atomic.Bool
+	reclaiming flight
+}
+
+func (b *box) runtimeBox() runtime.Box {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rbox
+}
+
+// ended tells whether PID 1 of r is gone.
+func ended(r runtime.Box) bool {
+	select {
+	case <-r.Done():
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,332 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/runtime"
+	"github.com/dsec-platform/dsec/internal/sched"
+)
+
+// Reasons why a box was not taken from the pool.
+const (
+	coldPoolOff     = "pool_off"
+	coldNotWanted   = "no_pool"
+	coldFirst       = "first_of_key" // nobody asked for this template, runtime and root mode before
+	coldEmpty       = "pool_empty"
+	coldClaimFailed = "claim_failed"
+)
+
+// codeOp is the op id of the code injection; a session's own ops cannot clash
+// with it before they run, and after it the id is taken.
+const codeOp = "dsec-code"
+
+// Create implements API.
+func (n *Node) Create(ctx context.Context, req CreateRequest) (*Bound, error) {
+	if req.Session == "" {
+		return nil, errdefs.Userf(errdefs.InvalidArgument, "session", "name the session", "it has no id")
+	}
+	rt, err := n.runtime(req.Runtime)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.enter(); err != nil {
+		return nil, err
+	}
+	defer n.wg.Done()
+	for {
+		s, cctx, err := n.enlist(ctx, &req)
+		if err != nil {
+			return nil, err
+		}
+		if cctx != nil {
+			return n.make(cctx, s, rt, &req)
+		}
+		select {
+		case <-s.ready:
+		case <-ctx.Done():
+			return nil, errdefs.From(ctx.Err())
+		}
+		// Another caller's cancellation is not ours: make it ourselves.
+		if s.err == nil || !isCanceled(s.err) || ctx.Err() != nil {
+			return s.bound, s.err
+		}
+	}
+}
+
+// enlist registers the session. With a context, the caller has to make its box;
+// without one, somebody else does already and s.ready tells when.
+func (n *Node) enlist(ctx context.Context, req *CreateRequest) (*session, context.Context, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if s := n.sessions[req.Session]; s != nil {
+		state, _ := s.current()
+		switch {
+		case s.version != req.Version:
+			return nil, nil, errdefs.Userf(errdefs.Conflict, "session "+req.Session, "destroy its box first",
+				"it has a box of version %d here, asked for is version %d", s.version, req.Version)
+		case state == Destroying || state == Lost:
+			e := errdefs.Infraf(errdefs.ScopeBox, errdefs.Conflict, "session "+req.Session, "its earlier box is %s and has to be reclaimed first", state)
+			e.Remedy = "destroy it, then create again"
+			return nil, nil, e
+		}
+		return s, nil, nil
+	}
+	if n.draining.Load() {
+		e := errdefs.Limitf(errdefs.NodeFull, "node", "it is tried on another node or when the drain ends", "the node is draining and takes no new boxes")
+		e.Scope, e.Retryable = errdefs.ScopeNode, true
+		return nil, nil, e
+	}
+	s := &session{
+		id: req.Session, version: req.Version, state: Making, index: -1, ready: make(chan struct{}),
+		maxIdle: req.MaxIdle, maxRuntime: req.MaxRuntime,
+	}
+	ctx, s.cancel = context.WithCancel(ctx)
+	n.sessions[s.id] = s
+	return s, ctx, nil
+}
+
+// make gives the session a box and says so, or leaves nothing.
+func (n *Node) make(ctx context.Context, s *session, rt runtime.Runtime, req *CreateRequest) (*Bound, error) {
+	defer s.cancel()
+	// Closing the node ends what is being made; the caller's end does it through ctx.
+	defer context.AfterFunc(n.ctx, s.cancel)()
+	began := time.Now()
+	bound := &Bound{Timing: make(map[string]time.Duration, 5)}
+	err := n.obtain(ctx, s, rt, req, bound)
+	if err == nil {
+		err = n.inject(ctx, s, req, bound)
+	}
+	if err == nil {
+		err = n.bind(ctx, s, bound)
+	}
+	bound.Timing["total"] = time.Since(began)
+	if err != nil {
+		err = errdefs.From(err)
+		n.unwind(s)
+		bound = nil
+	}
+	n.metrics.created(bound, err, time.Since(began))
+	s.bound, s.err = bound, err
+	close(s.ready)
+	return bound, err
+}
+
+// obtain takes a box from the pool or makes one.
+func (n *Node) obtain(ctx context.Context, s *session, rt runtime.Runtime, req *CreateRequest, bound *Bound) error {
+	m := meta{
+		Session: req.Session, Version: req.Version, Project: req.Project, Runtime: rt.Name(), Template: req.Root.Template,
+		RootWritable: req.RootWritable, Limits: req.Claim.Limits, MaxIdle: req.MaxIdle, MaxRuntime: req.MaxRuntime, Since: time.Now(),
+	}
+	b, cold := n.fromPool(&m, req)
+	if b != nil {
+		err := n.claim(ctx, s, b, &m, req, bound)
+		if err == nil || ctx.Err() != nil || !retryCold(err) {
+			return err
+		}
+		n.log.Warn("claim of a pooled box failed, making one", "box", b.id, "session", s.id, "err", err)
+		if err := n.reclaim(ctx, b); err != nil {
+			return err
+		}
+		cold = coldClaimFailed
+	}
+	m.ColdReason = cold
+	n.metrics.cold(cold)
+	return n.fresh(ctx, s, rt, &m, req, bound)
+}
+
+// retryCold tells whether making a box from scratch may succeed where a claim did not.
+func retryCold(err error) bool {
+	c := errdefs.From(err).Class
+	return c == errdefs.Infrastructure || c == errdefs.Policy
+}
+
+// fresh makes a box for the session.
+func (n *Node) fresh(ctx context.Context, s *session, rt runtime.Runtime, m *meta, req *CreateRequest, bound *Bound) error {
+	b, err := n.reserve(rt, m, sched.Demand{Memory: m.Limits.Memory, CPU: m.Limits.CPU})
+	if err != nil {
+		return err
+	}
+	n.attach(s, b)
+	bound.Box, bound.ColdReason = b.id, m.ColdReason
+	lap := time.Now()
+	n.waiting.Add(1)
+	err = take(ctx, n.creates)
+	n.waiting.Add(-1)
+	if err != nil {
+		return err
+	}
+	defer func() { <-n.creates }()
+	bound.Timing["wait"] = time.Since(lap)
+	lap = time.Now()
+	err = n.build(ctx, b, runtime.Config{ID: b.id, Root: req.Root, RootWritable: req.RootWritable, Claim: req.Claim})
+	bound.Timing["make"] = time.Since(lap)
+	return err
+}
+
+// reserve admits a box and gives it its place in the books. Nothing of it exists yet.
+func (n *Node) reserve(rt runtime.Runtime, m *meta, d sched.Demand) (*box, error) {
+	if m.Session == "" {
+		if err := n.ledger.replace(sched.Demand{}, d); err != nil {
+			return nil, err
+		}
+	} else if err := n.admit(sched.Demand{}, d); err != nil {
+		return nil, err
+	}
+	b := &box{id: n.newBoxID(), rt: rt, meta: *m, demand: d}
+	n.mu.Lock()
+	n.boxes[b.id] = b
+	n.mu.Unlock()
+	return b, nil
+}
+
+// build journals, makes the box and journals that it is there. After an error
+// the box has to be reclaimed.
+func (n *Node) build(ctx context.Context, b *box, cfg runtime.Config) error {
+	if err := n.journal.append(&record{Kind: recCreating, Box: b.id, Meta: &b.meta}); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.begun = true
+	b.mu.Unlock()
+	r, err := b.rt.Create(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.rbox = r
+	b.mu.Unlock()
+	rec := r.Record()
+	return n.journal.append(&record{Kind: recMade, Box: b.id, Record: &rec})
+}
+
+// claim turns a pooled box into the session's. It is journaled first: a crash
+// in between leaves a used box that no pool may have again.
+func (n *Node) claim(ctx context.Context, s *session, b *box, m *meta, req *CreateRequest, bound *Bound) error {
+	n.attach(s, b)
+	bound.Box, bound.Pooled = b.id, true
+	m.Pooled = true
+	d := sched.Demand{Memory: m.Limits.Memory, CPU: m.Limits.CPU}
+	b.mu.Lock()
+	b.meta = *m
+	old := b.demand
+	b.mu.Unlock()
+	// What a smaller session does not need is given back only when it is bound.
+	d.Memory = max(d.Memory, old.Memory)
+	if err := n.admit(old, d); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.demand = d
+	b.mu.Unlock()
+	if err := take(ctx, n.claims); err != nil {
+		return err
+	}
+	defer func() { <-n.claims }()
+	if err := n.journal.append(&record{Kind: recClaiming, Box: b.id, Meta: m}); err != nil {
+		return err
+	}
+	lap := time.Now()
+	err := b.runtimeBox().Claim(ctx, req.Claim)
+	bound.Timing["claim"] = time.Since(lap)
+	if err != nil {
+		bound.Pooled, m.Pooled = false, false
+	}
+	return err
+}
+
+// inject unpacks the code, if there is any, before anybody else sees the box.
+func (n *Node) inject(ctx context.Context, s *session, req *CreateRequest, bound *Bound) error {
+	if req.Code == nil {
+		return nil
+	}
+	lap := time.Now()
+	_, b := s.current()
+	g, err := n.dialGuest(ctx, s, b)
+	if err == nil {
+		_, err = g.TarIn(ctx, codeOp, req.CodeDir, req.Claim.User, req.Code)
+	}
+	bound.Timing["code"] = time.Since(lap)
+	return err
+}
+
+// bind makes the box the session's for good: from here on it is adopted after a crash.
+func (n *Node) bind(ctx context.Context, s *session, bound *Bound) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	_, b := s.current()
+	now := n.cfg.boot()
+	if err := n.journal.append(&record{Kind: recBound, Box: b.id, At: now}); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.made = true
+	b.meta.Started = now
+	want := sched.Demand{Memory: b.meta.Limits.Memory, CPU: b.meta.Limits.CPU}
+	old := b.demand
+	b.demand = want
+	b.mu.Unlock()
+	if old != want {
+		_ = n.ledger.replace(old, want) // it only gets smaller
+		n.freed()
+	}
+	s.last.Store(int64(now))
+	s.mu.Lock()
+	s.started, s.stateAt, s.state = now, now, Live
+	s.mu.Unlock()
+	n.schedule(s, now)
+	return nil
+}
+
+// unwind removes what a failed create has made. What cannot be removed stays,
+// with its promise, until Destroy or a patrol has removed it.
+func (n *Node) unwind(s *session) {
+	n.dropGuest(s)
+	_, b := s.current()
+	s.become(Destroying, n.cfg.boot(), Making)
+	if b != nil {
+		// The creator's ctx has ended, perhaps; the reclaim goes on all the same.
+		if err := n.reclaim(context.WithoutCancel(n.ctx), b); err != nil {
+			n.log.Error("a failed create left a box that could not be removed yet", "box", b.id, "session", s.id, "err", err)
+			return
+		}
+	}
+	n.forget(s)
+}
+
+// attach ties box and session together.
+func (n *Node) attach(s *session, b *box) {
+	s.mu.Lock()
+	s.box = b
+	s.mu.Unlock()
+	b.mu.Lock()
+	b.session = s
+	b.mu.Unlock()
+}
+
+// forget takes the session out of the books.
+func (n *Node) forget(s *session) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.sessions[s.id] == s {
+		delete(n.sessions, s.id)
+	}
+}
+
+// take waits in line for one of tokens.
+func take(ctx context.Context, tokens chan struct{}) error {
+	select {
+	case tokens <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return errdefs.From(ctx.Err())
+	}
+}
+
+func isCanceled(err error) bool {
+	e := errdefs.From(err)
+	return e.Reason == errdefs.Canceled || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

@@ -1,0 +1,94 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+)
+
+// Inventory implements API. Boxes in the making are not in it.
+func (n *Node) Inventory(context.Context) ([]Inventory, error) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	out := make([]Inventory, 0, len(n.sessions))
+	for _, s := range n.sessions {
+		if i := s.inventory(); i.State != string(Making) {
+			out = append(out, i)
+		}
+	}
+	return out, nil
+}
+
+func (s *session) inventory() Inventory {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := Inventory{Session: s.id, Version: s.version, State: string(s.state), Cause: s.cause}
+	if s.box != nil {
+		i.Box = s.box.id
+		s.box.mu.Lock()
+		i.Since = s.box.meta.Since
+		s.box.mu.Unlock()
+	}
+	return i
+}
+
+// Inspect implements API.
+func (n *Node) Inspect(ctx context.Context, id string) (*Inspect, error) {
+	s := n.session(id)
+	if s == nil {
+		return nil, unknown(id)
+	}
+	out := &Inspect{Inventory: s.inventory()}
+	state, b := s.current()
+	if b == nil {
+		return out, nil
+	}
+	b.mu.Lock()
+	m, r := b.meta, b.rbox
+	b.mu.Unlock()
+	out.Runtime, out.Template, out.Limits = m.Runtime, m.Template, m.Limits
+	out.Pooled, out.ColdReason = m.Pooled, m.ColdReason
+	idle := n.cfg.boot() - time.Duration(s.last.Load())
+	out.LastActive = time.Now().Add(-idle)
+	if s.active.Load() == 0 {
+		out.IdleFor = idle
+	}
+	if r == nil || state == Making {
+		return out, nil
+	}
+	var err error
+	if out.Usage, err = r.Usage(ctx); err != nil {
+		return nil, errdefs.From(err)
+	}
+	if g := s.guest.Load(); g != nil && state == Live && !over((*g).Done()) {
+		ops, err := (*g).List(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, op := range ops {
+			if op.Running {
+				out.RunningOps++
+			}
+		}
+	}
+	return out, nil
+}
+
+// Stats implements API.
+func (n *Node) Stats(context.Context) Stats {
+	total, promised := n.ledger.figures()
+	idle, target, hits, misses := n.pools.figures(time.Now())
+	st := Stats{
+		MemTotal: total.Memory, MemPromised: promised.Memory, CPUTotal: total.CPU, CPUPromised: promised.CPU,
+		Pooled: idle, PoolTarget: target, PoolHits: hits, ColdReasons: misses, Creating: len(n.creates),
+		OrphansRemoved: n.metrics.removed.Load(),
+	}
+	for _, c := range misses {
+		st.PoolMisses += c
+	}
+	n.mu.RLock()
+	st.Boxes = len(n.boxes)
+	n.mu.RUnlock()
+	return st
+}

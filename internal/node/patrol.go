@@ -1,0 +1,58 @@
+package node
+
+import (
+	"time"
+)
+
+// runPatrol looks, again and again, for what escaped everything else.
+func (n *Node) runPatrol() {
+	tick := time.NewTicker(n.cfg.PatrolInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			n.patrol()
+		case <-n.ctx.Done():
+			return
+		}
+	}
+}
+
+func (n *Node) patrol() {
+	for _, b := range n.all() {
+		if b.destroying.Load() {
+			n.discard(b)
+		}
+	}
+	for name, rt := range n.cfg.Runtimes {
+		orphans, err := rt.Sweep(n.ctx, n.known)
+		if n.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			n.log.Error("patrol", "runtime", name, "err", err)
+		}
+		n.count(orphans)
+	}
+	now := n.cfg.boot()
+	n.mu.RLock()
+	sessions := make([]*session, 0, len(n.sessions))
+	for _, s := range n.sessions {
+		sessions = append(sessions, s)
+	}
+	n.mu.RUnlock()
+	for _, s := range sessions {
+		n.rest(s, now)
+	}
+	began := time.Now()
+	if err := n.journal.compact(); err != nil {
+		n.log.Error("the journal could not be compacted", "err", err, "took", time.Since(began))
+	}
+}
+
+// known tells whether a box is in the books, in the making included.
+func (n *Node) known(id string) bool {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.boxes[id] != nil
+}

@@ -1,0 +1,190 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/runtime"
+	"github.com/dsec-platform/dsec/internal/sched"
+)
+
+const (
+	refillInterval = time.Second
+	maxPause       = 30 * time.Second
+)
+
+// Warm keeps the pool of this root filled from now on, before anybody asks for it.
+func (n *Node) Warm(runtimeName string, root runtime.Root, rootWritable bool) error {
+	rt, err := n.runtime(runtimeName)
+	if err != nil {
+		return err
+	}
+	n.pools.mu.Lock()
+	q, _ := n.pools.get(poolKey{root.Template, rt.Name(), rootWritable}, time.Now())
+	q.root, q.pinned = root, true
+	n.pools.mu.Unlock()
+	n.pools.poke()
+	return nil
+}
+
+// DropTemplate ends the pools of a template ("name@version") and returns when none of their
+// boxes is left. It comes before the removal of the template's layers.
+func (n *Node) DropTemplate(ctx context.Context, template string) error {
+	if err := n.enter(); err != nil {
+		return err
+	}
+	defer n.wg.Done()
+	n.pools.mu.Lock()
+	var dropped []*pool
+	for key, q := range n.pools.byKey {
+		if key.template == template {
+			q.dropped = true
+			delete(n.pools.byKey, key)
+			dropped = append(dropped, q)
+		}
+	}
+	n.pools.mu.Unlock()
+	for _, q := range dropped {
+		q.makes.Wait()
+		for _, b := range q.idle { // nobody else has the pool any more
+			b.destroying.Store(true)
+		}
+		for _, b := range q.idle {
+			if err := n.reclaim(ctx, b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// runRefill keeps the pools at their targets.
+func (n *Node) runRefill() {
+	if !n.pools.on() {
+		return
+	}
+	tick := time.NewTicker(refillInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-n.pools.wake:
+		case <-n.ctx.Done():
+			return
+		}
+		if n.draining.Load() {
+			n.emptyPools()
+			continue
+		}
+		n.refill(time.Now())
+	}
+}
+
+// emptyPools reclaims every idle box.
+func (n *Node) emptyPools() {
+	for b := n.pools.evict(); b != nil && n.ctx.Err() == nil; b = n.pools.evict() {
+		n.discard(b)
+	}
+}
+
+// refill starts what is missing and drops what is too much.
+func (n *Node) refill(now time.Time) {
+	var drop []*box
+	n.pools.mu.Lock()
+	for key, q := range n.pools.byKey {
+		if !q.pinned && now.Sub(q.used) > keyTTL && q.making == 0 {
+			drop = append(drop, q.idle...)
+			q.idle, q.dropped = nil, true
+			delete(n.pools.byKey, key)
+			continue
+		}
+		start, surplus := q.model.Plan(now, len(q.idle), q.making)
+		for range start {
+			if !n.startMake(q, now) {
+				break
+			}
+		}
+		drop = append(drop, q.idle[:surplus]...)
+		q.idle = slices.Delete(q.idle, 0, surplus)
+	}
+	n.pools.mu.Unlock()
+	for _, b := range drop {
+		n.discard(b)
+	}
+}
+
+// startMake makes one box for the pool beside the refiller, if creates leave
+// room for it. pools.mu is held.
+func (n *Node) startMake(q *pool, now time.Time) bool {
+	if q.root.Template == "" || now.Before(q.retry) || n.waiting.Load() > 0 {
+		return false
+	}
+	select {
+	case n.pools.tokens <- struct{}{}:
+	default:
+		return false
+	}
+	q.making++
+	q.makes.Add(1)
+	root := q.root
+	n.wg.Go(func() {
+		began := time.Now()
+		b, err := n.makePooled(q, root)
+		n.pools.mu.Lock()
+		q.making--
+		switch {
+		case err == nil:
+			q.model.Made(time.Since(began))
+			q.pause = 0
+			if !q.dropped {
+				q.idle = append(q.idle, b)
+				b = nil
+			}
+		default:
+			q.pause = min(max(2*q.pause, time.Second), maxPause)
+			q.retry = time.Now().Add(q.pause)
+		}
+		n.pools.mu.Unlock()
+		if b != nil {
+			n.discard(b)
+		}
+		if err != nil && n.ctx.Err() == nil {
+			n.log.Warn("the pool cannot be filled", "template", q.key.template, "err", err, "retry_in", q.pause)
+		}
+		<-n.pools.tokens
+		q.makes.Done()
+		if err == nil {
+			n.pools.poke()
+		}
+	})
+	return true
+}
+
+// makePooled makes an idle box. One that was made although something failed
+// comes with the error and has to be reclaimed.
+func (n *Node) makePooled(q *pool, root runtime.Root) (*box, error) {
+	rt, err := n.runtime(q.key.runtime)
+	if err != nil {
+		return nil, err
+	}
+	m := &meta{Runtime: rt.Name(), Template: root.Template, RootWritable: q.key.rootWritable, Limits: n.cfg.PoolLimits, Since: time.Now()}
+	b, err := n.reserve(rt, m, sched.Demand{Memory: m.Limits.Memory})
+	if err != nil {
+		return nil, err
+	}
+	err = n.build(n.ctx, b, runtime.Config{
+		ID: b.id, Root: root, RootWritable: q.key.rootWritable, Pooled: true, Claim: runtime.Claim{Limits: m.Limits},
+	})
+	if err == nil {
+		err = n.journal.append(&record{Kind: recPool, Box: b.id})
+	}
+	if err != nil {
+		return b, errdefs.From(err)
+	}
+	b.mu.Lock()
+	b.made = true
+	b.mu.Unlock()
+	return b, nil
+}

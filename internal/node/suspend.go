@@ -1,0 +1,139 @@
+package node
+
+import (
+	"context"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/runtime"
+)
+
+// Suspend implements API. A box that is suspended already stays so.
+func (n *Node) Suspend(ctx context.Context, id string) error {
+	return n.change(ctx, id, func(s *session, b *box, r runtime.Box, state State) error {
+		if state == Suspended {
+			return nil
+		}
+		if state != Live {
+			return unfit(s, state)
+		}
+		if err := r.Freeze(ctx); err != nil {
+			return err
+		}
+		return n.turn(s, b, Suspended, Live)
+	})
+}
+
+// Resume implements API. A live box stays live; one in audit stays frozen.
+func (n *Node) Resume(ctx context.Context, id string) error {
+	return n.change(ctx, id, func(s *session, b *box, r runtime.Box, state State) error {
+		if state == Live {
+			return nil
+		}
+		if state != Suspended {
+			return unfit(s, state)
+		}
+		if err := r.Thaw(ctx); err != nil {
+			return err
+		}
+		s.last.Store(int64(n.cfg.boot()))
+		return n.turn(s, b, Live, Suspended)
+	})
+}
+
+// runtimeOver puts a box whose run-time clock ran out into audit.
+func (n *Node) runtimeOver(s *session) {
+	ctx := n.ctx
+	err := n.change(ctx, s.id, func(s *session, b *box, r runtime.Box, state State) error {
+		if state != Live {
+			return nil
+		}
+		// From here on no new exec is let in; what runs is stopped where it is.
+		if err := n.turn(s, b, Audit, Live); err != nil {
+			return err
+		}
+		n.emit(Event{Kind: RuntimeOver, Session: s.id, Box: b.id})
+		return r.Freeze(ctx)
+	})
+	if err != nil && ctx.Err() == nil {
+		n.log.Error("a box whose run time is over could not be frozen", "session", s.id, "err", err)
+	}
+}
+
+// change runs fn for a bound box; two changes of one session never overlap.
+func (n *Node) change(ctx context.Context, id string, fn func(*session, *box, runtime.Box, State) error) error {
+	if err := n.enter(); err != nil {
+		return err
+	}
+	defer n.wg.Done()
+	s := n.session(id)
+	if s == nil {
+		return unknown(id)
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	state, b := s.current()
+	if state == Making || b == nil {
+		return unfit(s, state)
+	}
+	r := b.runtimeBox()
+	if r == nil {
+		return unfit(s, state)
+	}
+	err := fn(s, b, r, state)
+	if err == nil {
+		return nil
+	}
+	if ended(r) {
+		return unfit(s, Lost)
+	}
+	return errdefs.From(err)
+}
+
+// turn changes the state of a bound box, in the journal too, and its clocks.
+func (n *Node) turn(s *session, b *box, to State, from State) error {
+	now := n.cfg.boot()
+	if !s.become(to, now, from) {
+		state, _ := s.current()
+		return unfit(s, state)
+	}
+	s.mu.Lock()
+	suspended := s.suspended
+	s.mu.Unlock()
+	n.schedule(s, now)
+	return n.journal.append(&record{Kind: recState, Box: b.id, State: to, At: now, Suspended: suspended})
+}
+
+// unknown is the error for a session that has no box here.
+func unknown(id string) error {
+	return errdefs.Userf(errdefs.NotFound, "session "+id, "ask the server where the session is", "it has no box on this node")
+}
+
+// unfit says why a box in this state cannot do what was asked.
+func unfit(s *session, state State) error {
+	object := "session " + s.id
+	switch state {
+	case Making:
+		return errdefs.Userf(errdefs.Conflict, object, "wait until it is RUNNING", "its box is still being made")
+	case Live:
+		return errdefs.Userf(errdefs.Conflict, object, "try again", "its box is live")
+	case Suspended:
+		return errdefs.Userf(errdefs.Conflict, object, "resume it first", "its box is suspended")
+	case Audit:
+		return errdefs.Limitf(errdefs.TimedOut, object, "read what you need and stop it; raise max_runtime_seconds for the next one", "its run time is over and its box is kept for audit only")
+	}
+	s.mu.Lock()
+	cause := s.cause
+	s.mu.Unlock()
+	return ending(object, cause)
+}
+
+// ending says how a box ended.
+func ending(object string, cause EventKind) error {
+	switch cause {
+	case BoxTampered:
+		return errdefs.Policyf(errdefs.BoxTampered, object, "create a new session", "its guest died or broke the protocol, and the box was destroyed")
+	case BoxFailed:
+		return errdefs.Infraf(errdefs.ScopeNode, errdefs.BoxGone, object, "the node could not keep its box")
+	}
+	return errdefs.Policyf(errdefs.BoxGone, object, "create a new session", "its box has ended")
+}
