@@ -1,0 +1,220 @@
+package spawn
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// run starts a spec with its output on a pipe and gives the output and status.
+func run(t testing.TB, s *Spec) (string, syscall.WaitStatus) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	null, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	s.Files = append(s.Files, File{int(null.Fd()), 0}, File{int(w.Fd()), 1}, File{int(w.Fd()), 2})
+	s.Pid = new(atomic.Int32)
+	fd, err := Start(s)
+	w.Close()
+	if err != nil {
+		if s.Pid.Load() != 0 {
+			_, _ = syscall.Wait4(int(s.Pid.Load()), nil, 0, nil)
+		}
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	out, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ws syscall.WaitStatus
+	if _, err := syscall.Wait4(int(s.Pid.Load()), &ws, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	return string(out), ws
+}
+
+func sh(script string) *Spec {
+	return &Spec{Paths: []string{"/nonexistent/sh", "/bin/sh"}, Argv: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", "A=b"}}
+}
+
+func TestStart(t *testing.T) {
+	s := sh(`echo $A; pwd; ls /proc/self/fd | wc -l; exit 3`)
+	s.Dir = "/usr"
+	out, ws := run(t, s)
+	if out != "b\n/usr\n4\n" || ws.ExitStatus() != 3 {
+		t.Errorf("got %q, status %d", out, ws.ExitStatus())
+	}
+}
+
+func TestSessionAndSignalState(t *testing.T) {
+	out, _ := run(t, sh(`cat /proc/self/status; [ $(cut -d' ' -f 6 /proc/$$/stat) = $$ ] && echo leader`))
+	if !strings.Contains(out, "SigBlk:\t0000000000000000") || !strings.Contains(out, "SigCgt:\t0000000000000000") || !strings.Contains(out, "leader") {
+		t.Error(out)
+	}
+}
+
+func TestDescriptorsOverlap(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s := sh(`ls /proc/self/fd | tr '\n' ' '; echo x >&9`)
+	s.Files = []File{{int(w.Fd()), 9}}
+	out, _ := run(t, s)
+	w.Close()
+	got, err := io.ReadAll(r)
+	if err != nil || string(got) != "x\n" {
+		t.Errorf("fd 9 got %q, %v", got, err)
+	}
+	if out != "0 1 2 3 9 " {
+		t.Errorf("open: %q", out)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	tests := map[string]struct {
+		spec *Spec
+		step Step
+		want syscall.Errno
+	}{
+		"program": {&Spec{Paths: []string{"/nonexistent"}, Argv: []string{"x"}}, StepExec, unix.ENOENT},
+		"access":  {&Spec{Paths: []string{"/nonexistent", "/etc/passwd"}, Argv: []string{"x"}}, StepExec, unix.EACCES},
+		"cwd":     {&Spec{Paths: []string{"/bin/true"}, Argv: []string{"x"}, Dir: "/nonexistent"}, StepChdir, unix.ENOENT},
+		"cgroup":  {&Spec{Paths: []string{"/bin/true"}, Argv: []string{"x"}, Tasks: []int{999}}, StepCgroup, unix.EBADF},
+		"fd":      {&Spec{Paths: []string{"/bin/true"}, Argv: []string{"x"}, Files: []File{{998, 0}}}, StepFiles, unix.EBADF},
+		"argv":    {&Spec{Paths: []string{"/bin/true"}, Argv: []string{strings.Repeat("x", 200<<10)}}, StepExec, unix.E2BIG},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			tt.spec.Pid = new(atomic.Int32)
+			_, err := Start(tt.spec)
+			e, ok := errors.AsType[*Error](err)
+			if !ok || e.Step != tt.step || e.Errno != tt.want {
+				t.Errorf("got %v", err)
+			}
+			if pid := int(tt.spec.Pid.Load()); pid != 0 {
+				if _, err := syscall.Wait4(pid, nil, 0, nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+func TestPrivileges(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to change ids and capabilities")
+	}
+	const tenCaps = 1<<unix.CAP_CHOWN | 1<<unix.CAP_KILL | 1<<unix.CAP_SETUID
+	for _, noNew := range []bool{true, false} {
+		for _, uid := range []uint32{0, 1000} {
+			s := sh(`grep -E '^(Uid|Gid|Groups|CapEff|CapPrm|CapBnd|CapInh|NoNewPrivs|Seccomp):' /proc/self/status | tr -s ' \t' ' '; ulimit -n; cat /proc/self/oom_score_adj; mkdir /tmp/dsec-spawn-x 2>&1`)
+			s.Cred = &Cred{UID: uid, GID: uid, Groups: []uint32{5, uid}}
+			s.Bounding, s.NoNew = tenCaps, noNew
+			s.Rlimits = []Rlimit{{unix.RLIMIT_NOFILE, 77}}
+			s.Seccomp = denyMkdir()
+			s.ResetOOMScore = true
+			out, _ := run(t, s)
+			var want []string
+			if uid == 0 {
+				want = []string{"Uid: 0 0 0 0", "Groups: 0 5", "CapPrm: 00000000000000a1", "CapEff: 00000000000000a1"}
+			} else {
+				want = []string{"Uid: 1000 1000 1000 1000", "Gid: 1000 1000 1000 1000", "Groups: 5 1000", "CapPrm: 0000000000000000", "CapEff: 0000000000000000"}
+			}
+			want = append(want, "CapBnd: 00000000000000a1", "CapInh: 0000000000000000", "Seccomp: 2", "\n77\n0\n", "Operation not permitted")
+			if noNew {
+				want = append(want, "NoNewPrivs: 1")
+			} else {
+				want = append(want, "NoNewPrivs: 0")
+			}
+			for _, w := range want {
+				if !strings.Contains(out, w) {
+					t.Errorf("uid %d, no_new_privs %v: %q is missing in\n%s", uid, noNew, w, out)
+				}
+			}
+		}
+	}
+}
+
+// denyMkdir is a filter that refuses mkdir and allows the rest.
+func denyMkdir() []byte {
+	ins := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 0, Jf: 1, K: unix.SYS_MKDIR},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	var b bytes.Buffer
+	for _, i := range ins {
+		b.Write([]byte{byte(i.Code), byte(i.Code >> 8), i.Jt, i.Jf, byte(i.K), byte(i.K >> 8), byte(i.K >> 16), byte(i.K >> 24)})
+	}
+	return b.Bytes()
+}
+
+func TestCgroupLeaf(t *testing.T) {
+	const root = "/sys/fs/cgroup/unified"
+	base := root
+	if _, err := os.Stat(root); err != nil {
+		base = "/sys/fs/cgroup"
+	}
+	dir := base + "/dsec-spawntest"
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skipf("needs a cgroup2 hierarchy to write to: %v", err)
+	}
+	defer os.Remove(dir)
+	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	s := sh(`grep ^0:: /proc/self/cgroup`)
+	s.Cgroup = fd
+	out, _ := run(t, s)
+	if !strings.HasSuffix(out, "/dsec-spawntest\n") {
+		t.Error(out)
+	}
+}
+
+func TestConcurrent(t *testing.T) {
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 25 {
+				out, ws := run(t, sh("echo $((6*7))"))
+				if out != "42\n" || ws.ExitStatus() != 0 {
+					t.Errorf("got %q, %v", out, ws)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func BenchmarkTrue(b *testing.B) {
+	for b.Loop() {
+		s := &Spec{Paths: []string{"/bin/true"}, Argv: []string{"true"}, Pid: new(atomic.Int32)}
+		fd, err := Start(s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, _ = syscall.Wait4(int(s.Pid.Load()), nil, 0, nil)
+		unix.Close(fd)
+	}
+}
