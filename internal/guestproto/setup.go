@@ -34,6 +34,8 @@ const (
 	FDWritable    FDRole = 3 // detached mount of a directory of the store; Path is a writable directory
 	FDAgentTasks  FDRole = 4 // v1 `tasks` file that an agent process joins by writing "0"
 	FDAgentCgroup FDRole = 5 // the agent's cgroup2 directory, where the guest makes a leaf per op
+	FDAgentMemory FDRole = 6 // memory.oom_control (v1) or memory.events (v2) of the agent, to tell OOM kills apart
+	FDAgentPids   FDRole = 7 // pids.events of the agent, to tell refused forks
 )
 
 // SetupFD describes one passed descriptor; the descriptors come in the same

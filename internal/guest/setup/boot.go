@@ -51,7 +51,8 @@ func boot(msg *guestproto.Setup, d *descriptors) (*Settings, error) {
 	}
 	s := newSettings(msg)
 	s.AgentTasks, s.AgentCgroup = d.tasks, d.cgroup
-	d.tasks, d.cgroup = nil, -1
+	s.AgentMemory, s.AgentPids = d.memory, d.pids
+	d.tasks, d.cgroup, d.memory, d.pids = nil, -1, -1, -1
 	return s, finish(s, msg, d)
 }
 
@@ -71,6 +72,7 @@ func claim(old *Settings, msg *guestproto.Setup, d *descriptors) (*Settings, err
 	}
 	s := newSettings(msg)
 	s.AgentTasks, s.AgentCgroup = old.AgentTasks, old.AgentCgroup
+	s.AgentMemory, s.AgentPids = old.AgentMemory, old.AgentPids
 	s.WritableDirs = old.WritableDirs
 	if old.User != msg.User {
 		if err := reown(old, s); err != nil {

@@ -17,4 +17,7 @@ type Settings struct {
 	// AgentCgroup is a descriptor of the agent's cgroup2 directory. Leaves per
 	// op are made below it (mkdirat) and forked into (CLONE_INTO_CGROUP). -1: none.
 	AgentCgroup int
+	// AgentMemory is the agent's memory.oom_control (v1) or memory.events (v2),
+	// AgentPids its pids.events; -1: none.
+	AgentMemory, AgentPids int
 }

@@ -88,7 +88,7 @@ func newSettings(msg *guestproto.Setup) *Settings {
 		Env: msg.Env, User: msg.User, Hostname: msg.Hostname,
 		NewPrivileges: msg.NewPrivileges, Seccomp: msg.Seccomp,
 		NoFile: msg.NoFile, FSize: msg.FSize, Stack: msg.Stack,
-		AgentCgroup: -1,
+		AgentCgroup: -1, AgentMemory: -1, AgentPids: -1,
 	}
 }
 
@@ -100,6 +100,8 @@ type descriptors struct {
 	writable []mount
 	tasks    []int
 	cgroup   int
+	memory   int
+	pids     int
 }
 
 type mount struct {
@@ -108,7 +110,7 @@ type mount struct {
 }
 
 func sortFDs(desc []guestproto.SetupFD, fds []int) *descriptors {
-	d := &descriptors{root: -1, cgroup: -1}
+	d := &descriptors{root: -1, cgroup: -1, memory: -1, pids: -1}
 	for i, f := range desc {
 		switch f.Role {
 		case guestproto.FDRoot:
@@ -121,6 +123,10 @@ func sortFDs(desc []guestproto.SetupFD, fds []int) *descriptors {
 			d.tasks = append(d.tasks, fds[i])
 		case guestproto.FDAgentCgroup:
 			d.cgroup = fds[i]
+		case guestproto.FDAgentMemory:
+			d.memory = fds[i]
+		case guestproto.FDAgentPids:
+			d.pids = fds[i]
 		default: // of a newer daemon: not needed by this guest
 			unix.Close(fds[i])
 		}
@@ -133,7 +139,7 @@ func (d *descriptors) close() {
 	for _, m := range append(d.mounts, d.writable...) {
 		unix.Close(m.fd)
 	}
-	closeAll([]int{d.root, d.cgroup})
+	closeAll([]int{d.root, d.cgroup, d.memory, d.pids})
 }
 
 func closeAll(fds []int) {
