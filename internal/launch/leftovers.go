@@ -47,5 +47,5 @@ func Leftovers(dataDir, ownCgroup string) []string {
 	return left
 }
 
-// keptGroup tells the node's own groups from those of boxes.
-func keptGroup(name string) bool { return name == "parking" || name == "spawner" }
+// keptGroup tells the node's own groups (no box id begins with "_") from those of boxes.
+func keptGroup(name string) bool { return strings.HasPrefix(name, "_") }

@@ -1,0 +1,161 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
+	"github.com/dsec-platform/dsec/internal/launch"
+	dsec "github.com/dsec-platform/dsec/sdk/go"
+)
+
+func readProc(pid int, file string) (string, error) {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), file))
+	return string(b), err
+}
+
+// Density makes n idle boxes, measures the machine's memory per box, lets every
+// one answer; with kill it then kills daemon and spawner with -9, starts the daemon
+// again and counts what was adopted and which running ops were kept.
+func Density(ctx context.Context, o Options, d *launch.Daemon, ownCgroup string, kill bool) (Result, error) {
+	n := o.Load.N
+	r := Result{System: "dsec", Op: "density", Mode: o.mode(), Pattern: "burst", Concurrency: 8, N: n, Passes: 1}
+	// One box and one exec first, so that what is loaded once is not counted.
+	warm, err := o.create(ctx)
+	if err != nil {
+		return r, err
+	}
+	if err := run1(ctx, warm); err != nil {
+		return r, err
+	}
+	if err := warm.Stop(ctx, "bench"); err != nil {
+		return r, err
+	}
+	before, err := settledMemory(ctx)
+	if err != nil {
+		return r, err
+	}
+	o.say("making %d boxes", n)
+	boxes := make([]*dsec.Session, n)
+	load := Load{Pattern: "staggered", N: n, Concurrency: 8}
+	made := load.run(ctx, func(ctx context.Context, i int) error {
+		s, err := o.create(ctx)
+		boxes[i] = s
+		return err
+	})
+	r = reduce(r, []*pass{made})
+	r.N = n
+	live := n - made.failures
+	r.Live = &live
+	after, err := settledMemory(ctx)
+	if err != nil {
+		return r, err
+	}
+	mib := float64(before-after) / 1024 / float64(max(1, live))
+	r.MiBPerBox = &mib
+	defer func() {
+		o.say("stopping")
+		_, _ = o.Client.Stop(context.WithoutCancel(ctx), dsec.ByLabels(map[string]string{"dsec-bench": "1"}), "bench")
+		left := len(launch.Leftovers(d.DataDir(), ownCgroup))
+		*r.Left = left
+	}()
+	r.Left = new(int)
+	answered := answer(ctx, boxes)
+	r.Answered = &answered
+	if !kill {
+		return r, nil
+	}
+	// A running op in every tenth box must survive.
+	type running struct {
+		s  *dsec.Session
+		op string
+	}
+	var ops []running
+	for i := 0; i < n; i += 10 {
+		if boxes[i] == nil {
+			continue
+		}
+		p, err := boxes[i].Start(ctx, dsec.Command{Argv: []string{"sleep", "600"}})
+		if err != nil {
+			return r, err
+		}
+		ops = append(ops, running{boxes[i], p.OpID()})
+		p.Close()
+	}
+	o.say("kill -9 of daemon and spawner, restart")
+	for pid, name := range launch.Processes(d.DataDir()) {
+		if name == "dsec-spawner" {
+			if p, err := os.FindProcess(pid); err == nil {
+				_ = p.Kill()
+			}
+		}
+	}
+	d.Kill()
+	start := time.Now()
+	if err := d.Restart(ctx); err != nil {
+		return r, err
+	}
+	stats, err := o.Client.Nodes.GetStats(ctx, &dsecv1.GetStatsRequest{})
+	if err != nil {
+		return r, dsec.AsError(err)
+	}
+	took := time.Since(start).Seconds()
+	adopted := int(stats.GetBoxes())
+	r.Adopted, r.AdoptS = &adopted, &took
+	kept := 0
+	for _, op := range ops {
+		if info, err := op.s.Op(ctx, op.op, false); err == nil && info.GetRunning() {
+			kept++
+			_ = op.s.Signal(ctx, op.op, "SIGKILL", true)
+		}
+	}
+	r.OpsKept = &kept
+	again := answer(ctx, boxes)
+	r.Note = fmt.Sprintf("after the restart %d answered; %d ops ran when it was killed", again, len(ops))
+	return r, nil
+}
+
+func answer(ctx context.Context, boxes []*dsec.Session) int {
+	var ok atomic.Int64
+	Load{Pattern: "staggered", N: len(boxes), Concurrency: 8}.run(ctx, func(ctx context.Context, i int) error {
+		if boxes[i] == nil {
+			return nil
+		}
+		err := run1(ctx, boxes[i])
+		if err == nil {
+			ok.Add(1)
+		}
+		return err
+	})
+	return int(ok.Load())
+}
+
+// settledMemory waits until MemAvailable has stopped moving (kernel workers
+// free what processes left) and gives it, in KiB.
+func settledMemory(ctx context.Context) (int64, error) {
+	last, err := meminfo("MemAvailable")
+	for range 20 {
+		if err != nil {
+			return 0, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(500 * time.Millisecond):
+		}
+		now, err2 := meminfo("MemAvailable")
+		if err2 != nil {
+			return 0, err2
+		}
+		if diff := now - last; diff < 512 && diff > -512 {
+			return now, nil
+		}
+		last = now
+	}
+	return last, err
+}

@@ -1,0 +1,217 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
+	dsec "github.com/dsec-platform/dsec/sdk/go"
+)
+
+// Options of a run against one server.
+type Options struct {
+	Client   *dsec.Client
+	Template string
+	SpecYAML string // overrides of the production default spec; empty: none
+	Pooled   bool   // let creates take boxes of the warm pool
+	Load     Load
+	Passes   int
+	Peers    []string
+	RootFS   string // directory that peers run on; needed with Peers
+	Progress func(string)
+}
+
+func (o *Options) create(ctx context.Context) (*dsec.Session, error) {
+	return o.Client.Create(ctx, dsec.CreateOptions{
+		Template: o.Template, SpecYAML: o.SpecYAML, NoPool: !o.Pooled, Labels: map[string]string{"dsec-bench": "1"},
+	})
+}
+
+func (o *Options) mode() string {
+	if o.Pooled {
+		return "pooled"
+	}
+	return "cold"
+}
+
+var trueCmd = dsec.Command{Argv: []string{"true"}}
+
+// run1 runs `true` and checks that it ended well.
+func run1(ctx context.Context, s *dsec.Session) error {
+	r, err := s.Run(ctx, trueCmd)
+	if err != nil {
+		return err
+	}
+	if e := r.GetError(); e != nil {
+		return dsec.FromWire(e)
+	}
+	if r.GetExitCode() != 0 {
+		return fmt.Errorf("true ended with %d %s", r.GetExitCode(), r.GetSignal())
+	}
+	return nil
+}
+
+// Create measures create, create → first result, and destroy, with the peers
+// in alternating passes.
+func Create(ctx context.Context, o Options) ([]Result, map[string]string, error) {
+	if err := o.Load.Validate(); err != nil {
+		return nil, nil, err
+	}
+	peers, absent := o.peers()
+	defer closeAll(peers)
+	creates, firsts, stops := []*pass{}, []*pass{}, []*pass{}
+	peerPasses := map[string][]*pass{}
+	hits := 0
+	for i := range o.Passes {
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		o.say("pass %d/%d: dsec create %s %s", i+1, o.Passes, o.mode(), o.Load.Pattern)
+		create, stop, h := &pass{}, &pass{}, 0
+		var mu sync.Mutex
+		var live []*dsec.Session
+		begin := time.Now()
+		first := o.Load.run(ctx, func(ctx context.Context, _ int) error {
+			t := time.Now()
+			if o.Load.Pattern == "burst" {
+				t = begin
+			}
+			s, err := o.create(ctx)
+			create.add(time.Since(t), err)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			if s.Info().GetPooled() {
+				h++
+			}
+			mu.Unlock()
+			err = run1(ctx, s)
+			if o.Load.Pattern == "sequential" || o.Load.Pattern == "staggered" {
+				stopLater(ctx, s, stop)
+				return err
+			}
+			mu.Lock()
+			live = append(live, s)
+			mu.Unlock()
+			return err
+		})
+		create.wall, create.cpu = first.wall, first.cpu
+		if len(live) > 0 {
+			Load{Pattern: "staggered", N: len(live), Concurrency: 8}.run(ctx, func(ctx context.Context, i int) error {
+				stopLater(ctx, live[i], stop)
+				return nil
+			})
+		}
+		hits += h
+		creates, firsts, stops = append(creates, create), append(firsts, first), append(stops, stop)
+		for _, p := range peers {
+			o.say("pass %d/%d: %s", i+1, o.Passes, p.name)
+			peerPasses[p.name] = append(peerPasses[p.name], o.Load.run(ctx, func(ctx context.Context, _ int) error { return p.once(ctx) }))
+		}
+	}
+	base := Result{System: "dsec", Mode: o.mode(), Pattern: o.Load.Pattern, Concurrency: o.Load.Concurrency}
+	var out []Result
+	for _, x := range []struct {
+		op string
+		p  []*pass
+	}{{"create", creates}, {"create_exec", firsts}, {"destroy", stops}} {
+		r := base
+		r.Op = x.op
+		r = reduce(r, x.p)
+		if x.op == "destroy" { // timed inside the passes of create: no wall or CPU of its own
+			r.Rate, r.Wall, r.CPU = 0, 0, 0
+		}
+		if o.Pooled && x.op == "create" {
+			rate := float64(hits) / float64(max(1, r.N*r.Passes))
+			r.PoolHitRate = &rate
+		}
+		out = append(out, r)
+	}
+	for _, p := range peers {
+		out = append(out, reduce(Result{System: p.name, Op: "create_exec", Mode: "cold", Pattern: o.Load.Pattern, Concurrency: o.Load.Concurrency}, peerPasses[p.name]))
+	}
+	return out, describe(peers, absent), nil
+}
+
+func stopLater(ctx context.Context, s *dsec.Session, p *pass) {
+	t := time.Now()
+	err := s.Stop(context.WithoutCancel(ctx), "bench")
+	p.add(time.Since(t), err)
+}
+
+// Exec measures exec of `true` in boxes that live, one for each worker.
+func Exec(ctx context.Context, o Options) ([]Result, error) {
+	if err := o.Load.Validate(); err != nil {
+		return nil, err
+	}
+	boxes := make(chan *dsec.Session, o.Load.Concurrency)
+	defer func() {
+		close(boxes)
+		for s := range boxes {
+			_ = s.Stop(context.WithoutCancel(ctx), "bench")
+		}
+	}()
+	for range min(o.Load.Concurrency, o.Load.N) {
+		s, err := o.create(ctx)
+		if err != nil {
+			return nil, err
+		}
+		boxes <- s
+	}
+	var passes []*pass
+	for i := range o.Passes {
+		o.say("pass %d/%d: exec", i+1, o.Passes)
+		passes = append(passes, o.Load.run(ctx, func(ctx context.Context, _ int) error {
+			s := <-boxes
+			defer func() { boxes <- s }()
+			return run1(ctx, s)
+		}))
+	}
+	return []Result{reduce(Result{System: "dsec", Op: "exec", Mode: o.mode(), Pattern: o.Load.Pattern, Concurrency: o.Load.Concurrency}, passes)}, nil
+}
+
+func (o *Options) say(format string, args ...any) {
+	if o.Progress != nil {
+		o.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+func (o *Options) peers() (ps []*peer, absent map[string]string) {
+	absent = map[string]string{}
+	for _, name := range o.Peers {
+		p, err := newPeer(name, o.RootFS)
+		if err != nil {
+			absent[name] = "absent: " + err.Error()
+			continue
+		}
+		ps = append(ps, p)
+	}
+	return ps, absent
+}
+
+func closeAll(ps []*peer) {
+	for _, p := range ps {
+		p.close()
+	}
+}
+
+func describe(ps []*peer, absent map[string]string) map[string]string {
+	for _, p := range ps {
+		absent[p.name] = p.version
+	}
+	return absent
+}
+
+// Describe makes a report's header.
+func Describe(ctx context.Context, c *dsec.Client, template, specDigest string, peers map[string]string) (Header, error) {
+	h := Header{Machine: thisMachine(), Template: template, Spec: specDigest, Includes: includes, Peers: peers}
+	t, err := c.Templates.GetTemplate(ctx, &dsecv1.GetTemplateRequest{Template: template})
+	if err != nil {
+		return h, dsec.AsError(err)
+	}
+	h.Template, h.Digest = t.GetTemplate().GetName()+"@"+t.GetTemplate().GetVersion(), t.GetTemplate().GetDigest()
+	return h, nil
+}
