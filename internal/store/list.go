@@ -23,7 +23,7 @@ type Filter struct {
 }
 
 // columns in the order of db.Session.
-const columns = `id, project, request, ordinal, job, template, priority, payload, no_pool, spec, labels, env,
+const columns = `id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env,
  version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at`
 
 // List gives a page of sessions in the order of their ids, which is that of their creation.
@@ -40,7 +40,7 @@ func (s *Store) List(ctx context.Context, f Filter) ([]*Session, error) {
 	out := []*Session{}
 	for rows.Next() {
 		var d db.Session
-		if err := rows.Scan(&d.ID, &d.Project, &d.Request, &d.Ordinal, &d.Job, &d.Template, &d.Priority, &d.Payload, &d.NoPool,
+		if err := rows.Scan(&d.ID, &d.Project, &d.Request, &d.Ordinal, &d.Job, &d.Template, &d.Priority, &d.Payload, &d.NoPool, &d.Detached,
 			&d.Spec, &d.Labels, &d.Env, &d.Version, &d.Phase, &d.Desired, &d.Reclaim, &d.Reason, &d.Error, &d.Node, &d.Box,
 			&d.Pooled, &d.ColdReason, &d.CreatedAt, &d.StartedAt, &d.EndedAt, &d.UpdatedAt); err != nil {
 			return nil, failed("list", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/store/db"
 )
 
@@ -67,7 +66,7 @@ func project(p db.Project) *Project {
 type APIKey struct {
 	ID, Project, Name string
 	Hash              []byte // SHA-256
-	Hint              string // the first characters, to tell keys apart
+	Hint              string // some of its characters, to tell keys apart
 	Created, Revoked  time.Time
 }
 
@@ -81,21 +80,9 @@ func (s *Store) AddKey(ctx context.Context, k APIKey) error {
 	})
 }
 
-// KeyByHash gives the key with this hash, revoked ones too.
-func (s *Store) KeyByHash(ctx context.Context, hash []byte) (*APIKey, error) {
-	k, err := s.q.KeyByHash(ctx, hash)
-	if isNoRows(err) {
-		return nil, notFound("API key", "make one with `dsec key create`")
-	}
-	if err != nil {
-		return nil, failed("read", err)
-	}
-	return apiKey(k), nil
-}
-
-// Keys gives a project's keys, oldest first, revoked ones too.
-func (s *Store) Keys(ctx context.Context, project string) ([]*APIKey, error) {
-	ks, err := s.q.ListKeys(ctx, project)
+// Keys gives the keys of all projects, oldest first, revoked ones too.
+func (s *Store) Keys(ctx context.Context) ([]*APIKey, error) {
+	ks, err := s.q.ListKeys(ctx)
 	if err != nil {
 		return nil, failed("read", err)
 	}
@@ -107,14 +94,14 @@ func (s *Store) Keys(ctx context.Context, project string) ([]*APIKey, error) {
 }
 
 // RevokeKey ends a key for good. Revoking it again changes nothing.
-func (s *Store) RevokeKey(ctx context.Context, project, id string, now time.Time) (k *APIKey, err error) {
+func (s *Store) RevokeKey(ctx context.Context, id string, now time.Time) (k *APIKey, err error) {
 	err = s.w.do(ctx, func(ctx context.Context, q *db.Queries) error {
-		if _, err := q.RevokeKey(ctx, db.RevokeKeyParams{ID: id, Project: project, RevokedAt: micros(now)}); err != nil {
+		if _, err := q.RevokeKey(ctx, db.RevokeKeyParams{ID: id, RevokedAt: micros(now)}); err != nil {
 			return err
 		}
-		row, err := q.GetKey(ctx, db.GetKeyParams{ID: id, Project: project})
+		row, err := q.GetKey(ctx, id)
 		if isNoRows(err) {
-			return errdefs.Userf(errdefs.NotFound, "API key "+id, "list the keys to see which there are", "project %s has no such key", project)
+			return notFound("API key "+id, "list the keys to see which there are")
 		}
 		k = apiKey(row)
 		return err

@@ -24,27 +24,24 @@ select cast(coalesce(sum(live), 0) as bigint) from projects;
 insert into api_keys (id, project, name, hash, hint, created_at)
 values (sqlc.arg(id), sqlc.arg(project), sqlc.arg(name), sqlc.arg(hash), sqlc.arg(hint), sqlc.arg(created_at));
 
--- name: KeyByHash :one
-select * from api_keys where hash = sqlc.arg(hash);
-
 -- name: ListKeys :many
-select * from api_keys where project = sqlc.arg(project) order by id;
+select * from api_keys order by created_at, id;
 
 -- name: RevokeKey :execrows
 update api_keys set revoked_at = sqlc.arg(revoked_at)
-where id = sqlc.arg(id) and project = sqlc.arg(project) and revoked_at = 0;
+where id = sqlc.arg(id) and revoked_at = 0;
 
 -- name: GetKey :one
-select * from api_keys where id = sqlc.arg(id) and project = sqlc.arg(project);
+select * from api_keys where id = sqlc.arg(id);
 
 -- name: InsertSession :exec
 insert into sessions (
-    id, project, request, ordinal, job, template, priority, payload, no_pool, spec, labels, env,
+    id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env,
     version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason,
     created_at, started_at, ended_at, updated_at
 ) values (
     sqlc.arg(id), sqlc.arg(project), sqlc.arg(request), sqlc.arg(ordinal), sqlc.arg(job), sqlc.arg(template),
-    sqlc.arg(priority), sqlc.arg(payload), sqlc.arg(no_pool), sqlc.arg(spec), sqlc.arg(labels), sqlc.arg(env),
+    sqlc.arg(priority), sqlc.arg(payload), sqlc.arg(no_pool), sqlc.arg(detached), sqlc.arg(spec), sqlc.arg(labels), sqlc.arg(env),
     sqlc.arg(version), sqlc.arg(phase), sqlc.arg(desired), sqlc.arg(reclaim), sqlc.arg(reason), sqlc.arg(error),
     sqlc.arg(node), sqlc.arg(box), sqlc.arg(pooled), sqlc.arg(cold_reason),
     sqlc.arg(created_at), sqlc.arg(started_at), sqlc.arg(ended_at), sqlc.arg(updated_at)

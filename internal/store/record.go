@@ -21,8 +21,10 @@ type Session struct {
 	Ordinal int
 	// Payload tells that it came with secrets or code. They are not stored: a
 	// session that loses them with the server cannot be started any more.
-	Payload     bool
-	NoPool      bool
+	Payload bool
+	NoPool  bool
+	// Detached tells that its create outlives its caller: it has an idempotency key, or did not wait.
+	Detached    bool
 	Spec        spec.Sandbox
 	Labels, Env map[string]string
 }
@@ -41,7 +43,7 @@ type wireError struct {
 func insertParams(s *Session) (db.InsertSessionParams, error) {
 	p := db.InsertSessionParams{
 		ID: s.ID, Project: s.Project, Request: s.Request, Ordinal: int32(s.Ordinal), Job: s.Job, Template: s.Template,
-		Priority: s.Priority, Payload: s.Payload, NoPool: s.NoPool,
+		Priority: s.Priority, Payload: s.Payload, NoPool: s.NoPool, Detached: s.Detached,
 		Version: s.Version, Phase: string(s.Phase), Desired: string(s.Desired), Reclaim: string(s.Reclaim), Reason: s.Reason,
 		Node: s.Node, Box: s.Box, Pooled: s.Pooled, ColdReason: s.ColdReason,
 		CreatedAt: micros(s.Created), StartedAt: micros(s.Started), EndedAt: micros(s.Ended), UpdatedAt: micros(s.Updated),
@@ -87,7 +89,7 @@ func fromRow(d *db.Session) (*Session, error) {
 			Created: instant(d.CreatedAt), Started: instant(d.StartedAt), Ended: instant(d.EndedAt), Updated: instant(d.UpdatedAt),
 		},
 		Project: d.Project, Job: d.Job, Template: d.Template, Priority: d.Priority,
-		Request: d.Request, Ordinal: int(d.Ordinal), Payload: d.Payload, NoPool: d.NoPool,
+		Request: d.Request, Ordinal: int(d.Ordinal), Payload: d.Payload, NoPool: d.NoPool, Detached: d.Detached,
 	}
 	for _, f := range []struct {
 		from string

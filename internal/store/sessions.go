@@ -23,7 +23,21 @@ type Insert struct {
 // about all of them: then nothing was stored. It is ErrKeyTaken when the
 // idempotency key is in use.
 func (s *Store) Insert(ctx context.Context, in Insert) (refused []*errdefs.Error, err error) {
-	err = s.w.do(ctx, func(ctx context.Context, q *db.Queries) error {
+	done := make(chan struct{})
+	s.InsertBehind(ctx, in, func(r []*errdefs.Error, e error) {
+		refused, err = r, e
+		close(done)
+	})
+	<-done
+	return refused, err
+}
+
+// InsertBehind is Insert without the wait: when it returns, the insert has its place before all
+// later writes. done is called, on the writer's goroutine, with the outcome; it must
+// be quick and must not write.
+func (s *Store) InsertBehind(ctx context.Context, in Insert, done func(refused []*errdefs.Error, err error)) {
+	var refused []*errdefs.Error
+	s.w.behind(ctx, func(ctx context.Context, q *db.Queries) error {
 		if in.Key != nil {
 			if err := takeKey(ctx, q, in.Project, in.Key); err != nil {
 				return err
@@ -38,11 +52,12 @@ func (s *Store) Insert(ctx context.Context, in Insert) (refused []*errdefs.Error
 			refused[i] = no
 		}
 		return nil
+	}, func(err error) {
+		if err != nil {
+			refused = nil
+		}
+		done(refused, err)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return refused, nil
 }
 
 func insertOne(ctx context.Context, q *db.Queries, in Insert, rec *Session) (refused *errdefs.Error, err error) {

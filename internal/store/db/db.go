@@ -69,9 +69,6 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.insertSessionStmt, err = db.PrepareContext(ctx, insertSession); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertSession: %w", err)
 	}
-	if q.keyByHashStmt, err = db.PrepareContext(ctx, keyByHash); err != nil {
-		return nil, fmt.Errorf("error preparing query KeyByHash: %w", err)
-	}
 	if q.listKeysStmt, err = db.PrepareContext(ctx, listKeys); err != nil {
 		return nil, fmt.Errorf("error preparing query ListKeys: %w", err)
 	}
@@ -176,11 +173,6 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing insertSessionStmt: %w", cerr)
 		}
 	}
-	if q.keyByHashStmt != nil {
-		if cerr := q.keyByHashStmt.Close(); cerr != nil {
-			err = fmt.Errorf("error closing keyByHashStmt: %w", cerr)
-		}
-	}
 	if q.listKeysStmt != nil {
 		if cerr := q.listKeysStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listKeysStmt: %w", cerr)
@@ -275,7 +267,6 @@ type Queries struct {
 	insertLabelStmt           *sql.Stmt
 	insertProjectStmt         *sql.Stmt
 	insertSessionStmt         *sql.Stmt
-	keyByHashStmt             *sql.Stmt
 	listKeysStmt              *sql.Stmt
 	listProjectsStmt          *sql.Stmt
 	liveSessionsStmt          *sql.Stmt
@@ -305,7 +296,6 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertLabelStmt:           q.insertLabelStmt,
 		insertProjectStmt:         q.insertProjectStmt,
 		insertSessionStmt:         q.insertSessionStmt,
-		keyByHashStmt:             q.keyByHashStmt,
 		listKeysStmt:              q.listKeysStmt,
 		listProjectsStmt:          q.listProjectsStmt,
 		liveSessionsStmt:          q.liveSessionsStmt,

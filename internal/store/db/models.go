@@ -40,6 +40,7 @@ type Session struct {
 	Priority   string
 	Payload    bool
 	NoPool     bool
+	Detached   bool
 	Spec       string
 	Labels     string
 	Env        string

@@ -95,16 +95,11 @@ func (q *Queries) GetIdempotencyKey(ctx context.Context, arg GetIdempotencyKeyPa
 }
 
 const getKey = `-- name: GetKey :one
-select id, project, name, hash, hint, created_at, revoked_at from api_keys where id = $1 and project = $2
+select id, project, name, hash, hint, created_at, revoked_at from api_keys where id = $1
 `
 
-type GetKeyParams struct {
-	ID      string
-	Project string
-}
-
-func (q *Queries) GetKey(ctx context.Context, arg GetKeyParams) (ApiKey, error) {
-	row := q.queryRow(ctx, q.getKeyStmt, getKey, arg.ID, arg.Project)
+func (q *Queries) GetKey(ctx context.Context, id string) (ApiKey, error) {
+	row := q.queryRow(ctx, q.getKeyStmt, getKey, id)
 	var i ApiKey
 	err := row.Scan(
 		&i.ID,
@@ -135,7 +130,7 @@ func (q *Queries) GetProject(ctx context.Context, id string) (Project, error) {
 }
 
 const getSession = `-- name: GetSession :one
-select id, project, request, ordinal, job, template, priority, payload, no_pool, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at from sessions where id = $1
+select id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at from sessions where id = $1
 `
 
 func (q *Queries) GetSession(ctx context.Context, id string) (Session, error) {
@@ -151,6 +146,7 @@ func (q *Queries) GetSession(ctx context.Context, id string) (Session, error) {
 		&i.Priority,
 		&i.Payload,
 		&i.NoPool,
+		&i.Detached,
 		&i.Spec,
 		&i.Labels,
 		&i.Env,
@@ -283,15 +279,15 @@ func (q *Queries) InsertProject(ctx context.Context, arg InsertProjectParams) (i
 
 const insertSession = `-- name: InsertSession :exec
 insert into sessions (
-    id, project, request, ordinal, job, template, priority, payload, no_pool, spec, labels, env,
+    id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env,
     version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason,
     created_at, started_at, ended_at, updated_at
 ) values (
     $1, $2, $3, $4, $5, $6,
-    $7, $8, $9, $10, $11, $12,
-    $13, $14, $15, $16, $17, $18,
-    $19, $20, $21, $22,
-    $23, $24, $25, $26
+    $7, $8, $9, $10, $11, $12, $13,
+    $14, $15, $16, $17, $18, $19,
+    $20, $21, $22, $23,
+    $24, $25, $26, $27
 )
 `
 
@@ -305,6 +301,7 @@ type InsertSessionParams struct {
 	Priority   string
 	Payload    bool
 	NoPool     bool
+	Detached   bool
 	Spec       string
 	Labels     string
 	Env        string
@@ -335,6 +332,7 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 		arg.Priority,
 		arg.Payload,
 		arg.NoPool,
+		arg.Detached,
 		arg.Spec,
 		arg.Labels,
 		arg.Env,
@@ -356,31 +354,12 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 	return err
 }
 
-const keyByHash = `-- name: KeyByHash :one
-select id, project, name, hash, hint, created_at, revoked_at from api_keys where hash = $1
-`
-
-func (q *Queries) KeyByHash(ctx context.Context, hash []byte) (ApiKey, error) {
-	row := q.queryRow(ctx, q.keyByHashStmt, keyByHash, hash)
-	var i ApiKey
-	err := row.Scan(
-		&i.ID,
-		&i.Project,
-		&i.Name,
-		&i.Hash,
-		&i.Hint,
-		&i.CreatedAt,
-		&i.RevokedAt,
-	)
-	return i, err
-}
-
 const listKeys = `-- name: ListKeys :many
-select id, project, name, hash, hint, created_at, revoked_at from api_keys where project = $1 order by id
+select id, project, name, hash, hint, created_at, revoked_at from api_keys order by created_at, id
 `
 
-func (q *Queries) ListKeys(ctx context.Context, project string) ([]ApiKey, error) {
-	rows, err := q.query(ctx, q.listKeysStmt, listKeys, project)
+func (q *Queries) ListKeys(ctx context.Context) ([]ApiKey, error) {
+	rows, err := q.query(ctx, q.listKeysStmt, listKeys)
 	if err != nil {
 		return nil, err
 	}
@@ -443,7 +422,7 @@ func (q *Queries) ListProjects(ctx context.Context) ([]Project, error) {
 }
 
 const liveSessions = `-- name: LiveSessions :many
-select id, project, request, ordinal, job, template, priority, payload, no_pool, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at from sessions where phase not in ('COMPLETED', 'FAILED') order by id
+select id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at from sessions where phase not in ('COMPLETED', 'FAILED') order by id
 `
 
 func (q *Queries) LiveSessions(ctx context.Context) ([]Session, error) {
@@ -465,6 +444,7 @@ func (q *Queries) LiveSessions(ctx context.Context) ([]Session, error) {
 			&i.Priority,
 			&i.Payload,
 			&i.NoPool,
+			&i.Detached,
 			&i.Spec,
 			&i.Labels,
 			&i.Env,
@@ -498,17 +478,16 @@ func (q *Queries) LiveSessions(ctx context.Context) ([]Session, error) {
 
 const revokeKey = `-- name: RevokeKey :execrows
 update api_keys set revoked_at = $1
-where id = $2 and project = $3 and revoked_at = 0
+where id = $2 and revoked_at = 0
 `
 
 type RevokeKeyParams struct {
 	RevokedAt int64
 	ID        string
-	Project   string
 }
 
 func (q *Queries) RevokeKey(ctx context.Context, arg RevokeKeyParams) (int64, error) {
-	result, err := q.exec(ctx, q.revokeKeyStmt, revokeKey, arg.RevokedAt, arg.ID, arg.Project)
+	result, err := q.exec(ctx, q.revokeKeyStmt, revokeKey, arg.RevokedAt, arg.ID)
 	if err != nil {
 		return 0, err
 	}
@@ -516,7 +495,7 @@ func (q *Queries) RevokeKey(ctx context.Context, arg RevokeKeyParams) (int64, er
 }
 
 const sessionsByRequest = `-- name: SessionsByRequest :many
-select id, project, request, ordinal, job, template, priority, payload, no_pool, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at from sessions where request = $1 order by ordinal
+select id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at from sessions where request = $1 order by ordinal
 `
 
 func (q *Queries) SessionsByRequest(ctx context.Context, request string) ([]Session, error) {
@@ -538,6 +517,7 @@ func (q *Queries) SessionsByRequest(ctx context.Context, request string) ([]Sess
 			&i.Priority,
 			&i.Payload,
 			&i.NoPool,
+			&i.Detached,
 			&i.Spec,
 			&i.Labels,
 			&i.Env,

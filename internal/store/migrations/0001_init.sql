@@ -12,7 +12,7 @@ create table api_keys (
     project    text not null references projects (id),
     name       text not null,
     hash       bytea not null unique, -- SHA-256 of the key; the key itself is stored nowhere
-    hint       text not null,         -- its first characters, to tell keys apart
+    hint       text not null,         -- some of its characters, to tell keys apart
     created_at bigint not null,
     revoked_at bigint not null default 0
 );
@@ -27,6 +27,7 @@ create table sessions (
     priority    text not null,
     payload     boolean not null, -- came with secrets or code, which are stored nowhere
     no_pool     boolean not null,
+    detached    boolean not null, -- its create outlives its caller
     spec        text not null,
     labels      text not null,
     env         text not null,

@@ -75,7 +75,7 @@ func Sample(project string, n int) *store.Session {
 	no := false
 	return &store.Session{
 		Row: row, Project: project, Job: "job", Template: "base@0123456789ab", Priority: "normal",
-		Request: fmt.Sprintf("request-%s-%d", project, n), Ordinal: 0, Payload: true,
+		Request: fmt.Sprintf("request-%s-%d", project, n), Ordinal: 0, Payload: true, Detached: true,
 		Spec:   spec.Sandbox{Runtime: "native", CPULimit: 1.5, MemLimit: 16 << 20, FS: spec.FS{RootFS: spec.RootFS{ReadOnly: &no}, WritableDirs: []string{"/workspace"}}},
 		Labels: map[string]string{"n": fmt.Sprint(n), "parity": []string{"even", "odd"}[n%2]},
 		Env:    map[string]string{"A": "ü\x00"},
