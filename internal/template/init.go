@@ -1,0 +1,97 @@
+package template
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/layer"
+	"github.com/dsec-platform/dsec/internal/runtime"
+)
+
+// initStep runs one command over the layers so far and makes a layer of what it
+// wrote. The result is cached by those layers, the environment and the command.
+func (b *build) initStep(ctx context.Context, i int, cmd string) error {
+	stage := fmt.Sprintf("init %d/%d", i+1, len(b.req.Init))
+	note := "init: " + oneLine(cmd)
+	env := mergeEnv(b.config.env, b.req.Env)
+	key := b.stepKey(cmd, env)
+	if in, ok := b.recall(key, forever); ok {
+		b.progress(Progress{Stage: stage, Message: "cached: " + oneLine(cmd)})
+		b.push(in, note)
+		return nil
+	}
+	b.progress(Progress{Stage: stage, Message: cmd})
+	root := runtime.Root{Template: b.req.Name + "@build-" + key[5:17]}
+	for _, in := range b.infos {
+		root.Layers = append(root.Layers, runtime.Layer{Digest: in.Digest, Path: in.Path, EROFS: in.Format == layer.EROFS})
+	}
+	out := &lines{emit: func(line string) { b.progress(Progress{Stage: stage, Message: line}) }}
+	run := BuildRun{Root: root, Argv: []string{"/bin/sh", "-c", cmd}, Env: env, Cwd: "/", Output: out}
+	var made layer.Info
+	var collectErr error
+	err := b.s.opts.Builder.RunInBox(ctx, run, func(upper string) error {
+		made, collectErr = b.s.layers.Write(ctx, layer.WriteOptions{Overlay: true}, func(w *layer.Writer) error { return w.AddDir(upper) })
+		return collectErr
+	})
+	out.flush()
+	if err != nil && collectErr == nil && ctx.Err() == nil && errdefs.From(err).Class != errdefs.Infrastructure {
+		return errStep{err}
+	}
+	if err != nil {
+		return err
+	}
+	if err := b.remember(key, made); err != nil {
+		return err
+	}
+	b.push(made, note)
+	return nil
+}
+
+// forever: the result of a step on the same layers stays right.
+const forever = time.Duration(math.MaxInt64)
+
+func (b *build) stepKey(cmd string, env []string) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q\n%q\n%q\n", b.digests(), env, cmd)
+	return "init:" + hex.EncodeToString(h.Sum(nil))
+}
+
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > 80 {
+		s = strings.ToValidUTF8(s[:77], "") + "…"
+	}
+	return s
+}
+
+// lines hands a stream over line by line; what ends without a newline comes at
+// flush, and a line without end comes in pieces.
+type lines struct {
+	emit func(string)
+	buf  []byte
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	for _, c := range p {
+		if c == '\n' || c == '\r' || len(l.buf) >= 4096 {
+			l.flush()
+		}
+		if c != '\n' && c != '\r' {
+			l.buf = append(l.buf, c)
+		}
+	}
+	return len(p), nil
+}
+
+func (l *lines) flush() {
+	if len(l.buf) > 0 {
+		l.emit(string(l.buf))
+		l.buf = l.buf[:0]
+	}
+}
