@@ -67,7 +67,7 @@ func (n *Node) enlist(ctx context.Context, req *CreateRequest) (*session, contex
 		case s.version != req.Version:
 			return nil, nil, errdefs.Userf(errdefs.Conflict, "session "+req.Session, "destroy its box first",
 				"it has a box of version %d here, asked for is version %d", s.version, req.Version)
-		case state == Destroying || state == Lost:
+		case over(s.ready) && (state == Destroying || state == Lost):
 			e := errdefs.Infraf(errdefs.ScopeBox, errdefs.Conflict, "session "+req.Session, "its earlier box is %s and has to be reclaimed first", state)
 			e.Remedy = "destroy it, then create again"
 			return nil, nil, e

@@ -79,6 +79,9 @@ func (n *Node) connect(s *session, b *box) error {
 	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.GuestTimeout)
 	defer cancel()
 	conn, err := r.Dial(ctx)
+	if err != nil && nodeFault(err) {
+		return errdefs.From(err)
+	}
 	if err != nil {
 		return n.guestFault(s, b, err)
 	}
@@ -107,11 +110,6 @@ func (n *Node) guestFault(s *session, b *box, err error) error {
 		state, _ := s.current()
 		return unfit(s, state)
 	}
-	for _, own := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS} {
-		if errors.Is(err, own) {
-			return errdefs.Infraf(errdefs.ScopeNode, errdefs.Unavailable, "session "+s.id, "the node has no resources for a connection to its box: %w", err)
-		}
-	}
 	cause := BoxTampered
 	if r := b.runtimeBox(); r == nil || ended(r) {
 		cause = BoxLost
@@ -119,6 +117,23 @@ func (n *Node) guestFault(s *session, b *box, err error) error {
 	n.log.Warn("guest of a healthy box does not answer", "session", s.id, "box", b.id, "cause", cause, "err", err)
 	n.lose(s, b, cause)
 	return ending("session "+s.id, cause)
+}
+
+// nodeFault tells whether the runtime could not even try: it says so, and not because
+// of what the guest's end of the socket did.
+func nodeFault(err error) bool {
+	for _, box := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, syscall.EAGAIN, syscall.ETIMEDOUT, context.DeadlineExceeded} {
+		if errors.Is(err, box) {
+			return false
+		}
+	}
+	for _, own := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS} {
+		if errors.Is(err, own) {
+			return true
+		}
+	}
+	e, ok := errors.AsType[*errdefs.Error](err)
+	return ok && e.Class == errdefs.Infrastructure
 }
 
 // lose ends a session's box that nobody asked to end: it is reclaimed in the background, its

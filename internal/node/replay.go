@@ -67,7 +67,7 @@ func (p *replayed) apply(r *record) {
 	b := p.boxes[r.Box]
 	if b == nil {
 		// A box whose first record was damaged: without its meta it can only be destroyed.
-		b = &journaled{}
+		b = &journaled{last: recCreating}
 		p.boxes[r.Box] = b
 	}
 	if r.Meta != nil {
@@ -81,7 +81,7 @@ func (p *replayed) apply(r *record) {
 		b.state, b.stateAt, b.suspended = r.State, r.At, r.Suspended
 		return
 	case recBound:
-		b.state, b.meta.Started = Live, r.At
+		b.state, b.meta.Started, b.stateAt, b.suspended = Live, r.At, r.At, 0
 	case recLost:
 		b.cause = r.Cause
 	case recCreating, recMade, recPool, recClaiming, recDestroying:
@@ -99,7 +99,7 @@ func (p *replayed) records() []*record {
 		if b.last != recCreating {
 			out = append(out, &record{Kind: b.last, Box: id, At: b.meta.Started, Cause: b.cause})
 		}
-		if b.last == recBound && b.state != Live {
+		if b.last == recBound && (b.state != Live || b.suspended != 0) {
 			out = append(out, &record{Kind: recState, Box: id, State: b.state, At: b.stateAt, Suspended: b.suspended})
 		}
 	}

@@ -36,7 +36,8 @@ type Runtime interface {
 	// Sweep finds everything on this machine that this runtime made under this
 	// data directory (processes, cgroups, mounts, directories, loop devices) and
 	// that belongs to no id for which keep is true, destroys it, and reports what it
-	// found. keep must be true for boxes in creation too.
+	// found. keep must be true for boxes in creation too. It is asked after a thing was seen: what
+	// is gone by then was removed by its owner and is no orphan.
 	Sweep(ctx context.Context, keep func(id string) bool) ([]Orphan, error)
 	// Close releases what the daemon holds (descriptors, goroutines). Boxes
 	// live on and can be opened by the next daemon.

@@ -1,0 +1,245 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/runtime"
+	"github.com/dsec-platform/dsec/internal/runtime/fake"
+	"github.com/dsec-platform/dsec/internal/spec"
+)
+
+func (r *rig) pooled() int { return r.node.Stats(context.Background()).Pooled }
+
+func (r *rig) warm(n int) {
+	r.t.Helper()
+	if err := r.node.Warm("", runtime.Root{Template: "base@1"}, false); err != nil {
+		r.t.Fatal(err)
+	}
+	eventually(r.t, fmt.Sprintf("%d boxes in the pool", n), func() bool { return r.pooled() == n })
+}
+
+func TestPoolServesAndRefills(t *testing.T) {
+	r := newRig(t, withPool(spec.Pool{MinIdle: 3, MaxIdle: 10}))
+	if b := r.create("first"); b.Pooled || b.ColdReason != coldFirst {
+		t.Errorf("first create: %+v", b)
+	}
+	eventually(t, "the pool is filled", func() bool { return r.pooled() >= 3 })
+	before := map[string]bool{}
+	for _, id := range r.rt.IDs() {
+		before[id] = true
+	}
+	b := r.create("second")
+	if !b.Pooled || b.ColdReason != "" || !before[b.Box] {
+		t.Errorf("second create: %+v", b)
+	}
+	c := r.rt.Box(b.Box).Config()
+	if !c.Pooled || c.Limits.Memory != 16*mib {
+		t.Errorf("claimed box: %+v", c)
+	}
+	q := request("third")
+	q.NoPool = true
+	if b, err := r.node.Create(context.Background(), q); err != nil || b.Pooled || b.ColdReason != coldNotWanted {
+		t.Errorf("third create: %+v, %v", b, err)
+	}
+	q = request("fourth")
+	q.RootWritable = true
+	if b, err := r.node.Create(context.Background(), q); err != nil || b.ColdReason != coldFirst {
+		t.Errorf("another key: %+v, %v", b, err)
+	}
+	st := r.node.Stats(context.Background())
+	if st.PoolHits != 1 || st.PoolMisses != 3 || st.ColdReasons[coldNotWanted] != 1 {
+		t.Errorf("stats %+v", st)
+	}
+}
+
+func TestPoolOff(t *testing.T) {
+	r := newRig(t)
+	if b := r.create("s"); b.ColdReason != coldPoolOff {
+		t.Errorf("%+v", b)
+	}
+	if len(r.rt.IDs()) != 1 {
+		t.Errorf("boxes %v", r.rt.IDs())
+	}
+}
+
+func TestUsedBoxNeverReturns(t *testing.T) {
+	r := newRig(t, withPool(spec.Pool{MinIdle: 2, MaxIdle: 2}))
+	r.warm(2)
+	used := map[string]bool{}
+	for i := range 20 {
+		s := fmt.Sprintf("s%d", i)
+		b := r.create(s)
+		if used[b.Box] {
+			t.Fatalf("box %s was given out twice", b.Box)
+		}
+		used[b.Box] = true
+		r.destroy(s)
+	}
+}
+
+func TestClaimAdmitsTheDifference(t *testing.T) {
+	r := newRig(t, withPool(spec.Pool{MinIdle: 1, MaxIdle: 1}), func(c *Config) { c.PoolLimits.Memory = 8 * mib })
+	r.warm(1)
+	promised := func() int64 { return r.node.Stats(context.Background()).MemPromised }
+	if promised() != 8*mib {
+		t.Errorf("an idle box holds %d", promised())
+	}
+	r.node.SetDraining(false)
+	small := request("small")
+	small.Claim.Limits.Memory = 4 * mib
+	b, err := r.node.Create(context.Background(), small)
+	if err != nil || !b.Pooled {
+		t.Fatal(b, err)
+	}
+	eventually(t, "pool filled again", func() bool { return r.pooled() == 1 })
+	if promised() != 12*mib {
+		t.Errorf("promised %d, want 12 MiB", promised())
+	}
+	if b := r.create("s"); !b.Pooled {
+		t.Errorf("%+v", b)
+	}
+	eventually(t, "pool filled again", func() bool { return r.pooled() == 1 })
+	if promised() != 28*mib {
+		t.Errorf("promised %d, want 28 MiB", promised())
+	}
+}
+
+func TestFailedClaimIsMadeCold(t *testing.T) {
+	r := newRig(t, withPool(spec.Pool{MinIdle: 1, MaxIdle: 1}))
+	r.warm(1)
+	r.rt.SetHooks(fake.Hooks{Claim: func(context.Context, string) error {
+		return errdefs.Infraf(errdefs.ScopeBox, errdefs.Internal, "box", "mount failed")
+	}})
+	if b := r.create("s"); b.Pooled || b.ColdReason != coldClaimFailed {
+		t.Errorf("%+v", b)
+	}
+	eventually(t, "pool filled again", func() bool { return r.pooled() == 1 })
+	r.rt.SetHooks(fake.Hooks{Claim: func(context.Context, string) error {
+		return errdefs.Userf(errdefs.InvalidArgument, "field user", "", "no such user")
+	}})
+	if _, err := r.node.Create(context.Background(), request("bad")); errdefs.From(err).Class != errdefs.User {
+		t.Errorf("a wrong claim: %v", err)
+	}
+}
+
+func TestIdleBoxesGiveWayToSessions(t *testing.T) {
+	r := newRig(t, withPool(spec.Pool{MinIdle: 4, MaxIdle: 4}), func(c *Config) {
+		c.Memory = 32 * mib
+		c.PoolLimits.Memory = 8 * mib
+	})
+	r.warm(4)
+	q := request("s")
+	q.Claim.Limits.Memory = 32 * mib
+	if _, err := r.node.Create(context.Background(), q); err != nil {
+		t.Fatalf("a full pool kept a session out: %v", err)
+	}
+	if r.pooled() != 0 {
+		t.Errorf("%d boxes are still idle", r.pooled())
+	}
+}
+
+func TestCPUShortageDoesNotEmptyThePool(t *testing.T) {
+	r := newRig(t, withPool(spec.Pool{MinIdle: 2, MaxIdle: 2}), func(c *Config) { c.CPU = 2 })
+	r.warm(2)
+	q := request("s")
+	q.Claim.Limits.CPU = 3
+	q.NoPool = true
+	if _, err := r.node.Create(context.Background(), q); err != nil {
+		t.Fatal(err)
+	}
+	q.Session = "t"
+	if _, err := r.node.Create(context.Background(), q); err == nil {
+		t.Fatal("cpu was promised more often than the ratio says")
+	}
+	if r.pooled() != 2 {
+		t.Errorf("pool has %d boxes", r.pooled())
+	}
+}
+
+func TestDropTemplate(t *testing.T) {
+	r := newRig(t, withPool(spec.Pool{MinIdle: 3, MaxIdle: 3}))
+	r.warm(3)
+	bound := r.create("s").Box
+	if err := r.node.DropTemplate(context.Background(), "base@1"); err != nil {
+		t.Fatal(err)
+	}
+	if ids := r.rt.IDs(); len(ids) != 1 || ids[0] != bound {
+		t.Errorf("boxes %v, want only %s", ids, bound)
+	}
+	time.Sleep(20 * time.Millisecond)
+	if r.pooled() != 0 {
+		t.Error("the pool of a dropped template was filled again")
+	}
+}
+
+func TestDeadIdleBoxIsReplaced(t *testing.T) {
+	r := newRig(t, withPool(spec.Pool{MinIdle: 1, MaxIdle: 1}))
+	r.warm(1)
+	dead := r.rt.IDs()[0]
+	r.rt.Box(dead).Kill()
+	if b := r.create("s"); b.Box == dead {
+		t.Errorf("a dead box was given out")
+	}
+	eventually(t, "the dead box is removed", func() bool { return r.rt.Box(dead) == nil })
+	eventually(t, "the pool is filled again", func() bool { return r.pooled() == 1 })
+}
+
+func TestDrainEmptiesThePool(t *testing.T) {
+	r := newRig(t, withPool(spec.Pool{MinIdle: 3, MaxIdle: 3}))
+	r.warm(3)
+	r.node.SetDraining(true)
+	eventually(t, "the pool is empty", func() bool { return len(r.rt.IDs()) == 0 })
+	r.node.SetDraining(false)
+	eventually(t, "the pool is filled", func() bool { return r.pooled() == 3 })
+}
+
+func TestRefillStandsBackForCreates(t *testing.T) {
+	var making, most atomic.Int32
+	r := newRig(t, withPool(spec.Pool{MinIdle: 50, MaxIdle: 50}), func(c *Config) { c.RefillConcurrency = 2 })
+	r.rt.SetHooks(fake.Hooks{Create: func(_ context.Context, c runtime.Config) error {
+		if c.Pooled {
+			most.Store(max(most.Load(), making.Add(1)))
+			time.Sleep(time.Millisecond)
+			making.Add(-1)
+		}
+		return nil
+	}})
+	r.warm(50)
+	if most.Load() > 2 {
+		t.Errorf("%d refills at once", most.Load())
+	}
+}
+
+func TestPoolFollowsArrivals(t *testing.T) {
+	virtual(t, func(r *rig) {
+		r.rt.SetHooks(fake.Hooks{Create: func(_ context.Context, c runtime.Config) error {
+			time.Sleep(500 * time.Millisecond)
+			return nil
+		}})
+		for i := range 200 {
+			s := fmt.Sprintf("s%d", i)
+			r.create(s)
+			r.destroy(s)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if st := r.node.Stats(context.Background()); st.PoolTarget < 2 || st.PoolHits < 100 {
+			r.t.Errorf("while creates arrive: %+v", st)
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if quiet := r.pooled(); quiet != 1 {
+			r.t.Errorf("%d idle boxes after a quiet time, want min_idle", quiet)
+		}
+		time.Sleep(keyTTL)
+		synctest.Wait()
+		if ids := r.rt.IDs(); len(ids) != 0 {
+			r.t.Errorf("boxes of a forgotten key: %v", ids)
+		}
+	}, withPool(spec.Pool{MinIdle: 1, MaxIdle: 20}))
+}
