@@ -1,0 +1,153 @@
+package control
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/node"
+	"github.com/dsec-platform/dsec/internal/sched"
+	"github.com/dsec-platform/dsec/internal/spec"
+	"github.com/dsec-platform/dsec/internal/store"
+	"github.com/dsec-platform/dsec/internal/template"
+)
+
+// DefaultProject owns what is done over the local socket, without a key.
+const DefaultProject = "default"
+
+// Config of a control plane. Store, Node and Templates must be set; the caller
+// closes them after the control plane. Any other zero field means its default.
+type Config struct {
+	Store     *store.Store
+	Node      node.API
+	Templates template.Store
+	// NodeName is kept with each session; "local".
+	NodeName string
+	// Scheduler is a resolved scheduler_config: max_active_sessions, queue_length
+	// and task_timeout_seconds act here.
+	Scheduler spec.Scheduler
+	// DataMounts are the host directories that sessions may mount, read-only; none by default.
+	DataMounts []string
+	Logger     *slog.Logger
+	Now        func() time.Time
+	// AuditGrace is how long a box past its max_runtime keeps its evidence; 2 minutes.
+	AuditGrace time.Duration
+	// Placing and Reclaiming bound how many boxes are asked for, or destroyed, at the same time; 64 each.
+	Placing, Reclaiming int
+	// RetryMin and RetryMax bound the pause between attempts at a reclaim or a
+	// write that failed; 50 ms and 10 s.
+	RetryMin, RetryMax time.Duration
+}
+
+// Control is the control plane. It implements API. Make one with New, then Start it.
+type Control struct {
+	cfg      Config
+	log      *slog.Logger
+	store    *store.Store
+	node     node.API
+	counters Counters
+	ids      idSource
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	tasks  tasks
+
+	placing, reclaiming chan struct{} // slots
+	wake                chan struct{} // of the dispatcher, capacity 1
+
+	mu       sync.Mutex
+	live     map[string]*live
+	queue    *sched.Queue
+	blocked  bool   // the node refused the head of the line; wait for room
+	freed    uint64 // how often room was reported
+	requests map[requestKey]*request
+	roots    map[string]*root // by name@version
+}
+
+var _ API = (*Control)(nil)
+
+// New makes a control plane that does nothing yet.
+func New(cfg Config) *Control {
+	def(&cfg.NodeName, "local")
+	def(&cfg.AuditGrace, 2*time.Minute)
+	def(&cfg.Placing, 64)
+	def(&cfg.Reclaiming, 64)
+	def(&cfg.RetryMin, 50*time.Millisecond)
+	def(&cfg.RetryMax, 10*time.Second)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	c := &Control{
+		cfg: cfg, log: cfg.Logger, store: cfg.Store, node: cfg.Node,
+		placing: make(chan struct{}, cfg.Placing), reclaiming: make(chan struct{}, cfg.Reclaiming), wake: make(chan struct{}, 1),
+		live: map[string]*live{}, requests: map[requestKey]*request{}, roots: map[string]*root{},
+		queue: sched.NewQueue(cfg.Scheduler.MaxActiveSessions, cfg.Scheduler.QueueLength),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Start makes the rows and the node's inventory agree and begins to serve. When
+// it returns, every session that lived through a restart is known again. Ctx bounds Start alone.
+func (c *Control) Start(ctx context.Context) error {
+	if _, err := c.store.EnsureProject(ctx, store.Project{ID: DefaultProject, Created: c.cfg.Now()}); err != nil {
+		return err
+	}
+	if err := c.reconcile(ctx); err != nil {
+		return err
+	}
+	c.tasks.spawn(c.dispatch)
+	c.tasks.spawn(c.follow)
+	c.tasks.spawn(c.housekeep)
+	return nil
+}
+
+// Close stops serving. Boxes live on and are found again by the next Start;
+// creates that are not RUNNING yet are cancelled at the node.
+func (c *Control) Close() {
+	c.cancel()
+	c.tasks.close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.live {
+		l.stopTimers()
+	}
+}
+
+// housekeep does what is due now and then.
+func (c *Control) housekeep() {
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-tick.C:
+		case <-c.ctx.Done():
+			return
+		}
+		// A lost notice of room must not stall the queue for ever.
+		c.roomFreed()
+		c.repair()
+		if n%720 == 0 {
+			if _, err := c.store.ExpireKeys(c.ctx, c.cfg.Now().Add(-keyWindow)); err != nil && c.ctx.Err() == nil {
+				c.log.Warn("old idempotency keys could not be removed", "err", err)
+			}
+		}
+	}
+}
+
+// closing is the error of whoever comes too late.
+func closing() error {
+	return errdefs.Infraf(errdefs.ScopePlatform, errdefs.Unavailable, "server", "it is stopping")
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}

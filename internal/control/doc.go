@@ -1,0 +1,31 @@
+// Package control is the control plane: it drives the state machine (session),
+// the queue (sched), the truth (store) and the node.
+//
+// # Who may change what
+//
+// A session that has not ended is a *live in memory. Its state changes only
+// through Control.change and Control.conclude, which apply an event, hand the new row to the store in order,
+// and tell those that wait. Commands to the node about one session (make, freeze, thaw, destroy)
+// are sent by one goroutine at a time, the holder of live.busy. A *live's mutex is never
+// held during I/O, and Control.mu is never taken under it.
+//
+// # What is durable when
+//
+// A create's insert is durable before its reply; the box is made meanwhile and
+// destroyed again if the insert fails. RUNNING, suspensions and the wish to stop
+// are written behind: after a crash they follow from the node's inventory. An end is durable
+// before anybody hears of it, and follows the node's acknowledgement that nothing of the box is left.
+//
+// # Choices
+//
+// Past max_runtime the node freezes the box; the session is SUSPENDED with desired "audit" and its
+// verdict (class limit, reason timed_out) recorded. Its evidence is readable for the
+// audit grace, or until somebody stops it; then it is FAILED with that verdict.
+//
+// An idle session whose owner sent a heartbeat within three intervals is left
+// alone: the owner lives and thinks. Without one it is reclaimed and COMPLETED.
+//
+// Secrets and code live in memory until the box has them. A session that waited for
+// a box when the server died is queued again, unless it had secrets or code, or a
+// caller who waited for it and is gone.
+package control
