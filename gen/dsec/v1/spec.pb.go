@@ -386,7 +386,9 @@ type DataMount struct {
 	// Absolute path on the host, on the operator's allow-list.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
 	// Absolute path in the box.
-	Target        string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	// Always true; false is refused.
+	Readonly      *bool `protobuf:"varint,3,opt,name=readonly,proto3,oneof" json:"readonly,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -433,6 +435,13 @@ func (x *DataMount) GetTarget() string {
 		return x.Target
 	}
 	return ""
+}
+
+func (x *DataMount) GetReadonly() bool {
+	if x != nil && x.Readonly != nil {
+		return *x.Readonly
+	}
+	return false
 }
 
 // Network is the egress policy.
@@ -716,10 +725,12 @@ const file_dsec_v1_spec_proto_rawDesc = "" +
 	"\x06mounts\x18\x06 \x03(\v2\x12.dsec.v1.DataMountR\x06mounts\"6\n" +
 	"\x06RootFS\x12\x1f\n" +
 	"\breadonly\x18\x01 \x01(\bH\x00R\breadonly\x88\x01\x01B\v\n" +
-	"\t_readonly\";\n" +
+	"\t_readonly\"i\n" +
 	"\tDataMount\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
-	"\x06target\x18\x02 \x01(\tR\x06target\"x\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\x12\x1f\n" +
+	"\breadonly\x18\x03 \x01(\bH\x00R\breadonly\x88\x01\x01B\v\n" +
+	"\t_readonly\"x\n" +
 	"\aNetwork\x12#\n" +
 	"\regress_policy\x18\x01 \x01(\tR\fegressPolicy\x12'\n" +
 	"\x0fallowed_domains\x18\x02 \x03(\tR\x0eallowedDomains\x12\x1f\n" +
@@ -784,6 +795,7 @@ func file_dsec_v1_spec_proto_init() {
 		return
 	}
 	file_dsec_v1_spec_proto_msgTypes[3].OneofWrappers = []any{}
+	file_dsec_v1_spec_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

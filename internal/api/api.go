@@ -1,0 +1,134 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+
+	"connectrpc.com/connect/v2"
+	"connectrpc.com/connect/v2/connecthttp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/dsec-platform/dsec/gen/dsec/v1/dsecv1connect"
+	"github.com/dsec-platform/dsec/internal/control"
+	"github.com/dsec-platform/dsec/internal/node"
+	"github.com/dsec-platform/dsec/internal/template"
+)
+
+// Config is what the gateway stands on. Control, Keys and Templates are needed.
+type Config struct {
+	Control   control.API
+	Keys      control.Keys
+	Templates template.Store
+	// Maker imports and builds templates; nil refuses both.
+	Maker TemplateMaker
+	// NodeAPI answers GetStats and SetDraining; nil refuses both.
+	NodeAPI  node.API
+	Registry *prometheus.Registry // nil: a private one
+	Logger   *slog.Logger         // nil: slog.Default
+	Version  string
+	// Rate bounds a project's requests; the zero value is DefaultRate.
+	Rate Rate
+	// Runtimes are the runtimes that specs may name; none means native alone.
+	Runtimes []string
+}
+
+// API is the gateway. It serves as soon as it is made, but says that it is not
+// ready until SetReady. It is safe for concurrent use.
+type API struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics
+	limiter *limiter
+	routes  *http.ServeMux
+	open    *http.ServeMux // without a key: health and metrics
+	rpcErr  *connecthttp.ErrorWriter
+
+	ready    atomic.Bool
+	stopping atomic.Bool // by Drain: creates are refused, for good
+	drained  atomic.Bool // by the operator: creates are refused
+	closing  atomic.Bool // by Shutdown: streams are being ended
+
+	server *http.Server
+	base   context.Context // parent of every request
+	end    context.CancelFunc
+}
+
+// New makes the gateway.
+func New(cfg Config) *API {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Registry == nil {
+		cfg.Registry = prometheus.NewRegistry()
+	}
+	a := &API{
+		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Registry), limiter: newLimiter(cfg.Rate),
+		routes: http.NewServeMux(), open: http.NewServeMux(), rpcErr: connecthttp.NewErrorWriter(),
+	}
+	a.base, a.end = context.WithCancel(context.Background())
+	a.mountOpen()
+	a.mountServices()
+	a.mountBytes()
+	a.server = a.newServer()
+	return a
+}
+
+func (a *API) mountServices() {
+	s := connect.NewServer(a.intercept)
+	dsecv1connect.RegisterSessionServiceHandler(s, &sessions{a})
+	dsecv1connect.RegisterExecServiceHandler(s, &execs{a})
+	dsecv1connect.RegisterFileServiceHandler(s, &files{a})
+	dsecv1connect.RegisterTemplateServiceHandler(s, &templates{a})
+	dsecv1connect.RegisterNodeServiceHandler(s, &nodes{a})
+	dsecv1connect.RegisterKeyServiceHandler(s, &keys{a})
+	for spec := range s.Specs() {
+		a.metrics.add(spec.Procedure)
+	}
+	connecthttp.Mount(a.routes, s,
+		connecthttp.WithCodecs(newBinaryCodec(), newJSONCodec()),
+		connecthttp.WithCompressMinBytes(8<<10), // smaller costs more to compress than to send
+		connecthttp.WithConditionalOptions(func(spec connect.Spec) []connecthttp.Option {
+			return []connecthttp.Option{connecthttp.WithReadMaxBytes(maxRequest(spec.Procedure))}
+		}))
+}
+
+// maxRequest bounds a request message, in its larger JSON form.
+func maxRequest(procedure string) int {
+	switch procedure {
+	case dsecv1connect.SessionServiceCreateProcedure, dsecv1connect.SessionServiceCreateStreamProcedure:
+		return maxCode/3*4 + 4<<20
+	case dsecv1connect.ExecServiceRunProcedure, dsecv1connect.ExecServiceStartProcedure:
+		return maxStdinData/3*4 + 4<<20
+	case dsecv1connect.ExecServiceWriteStdinProcedure:
+		return maxStdinWrite/3*4 + 64<<10
+	}
+	return 1 << 20
+}
+
+// ServeHTTP implements http.Handler.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := requestID(r.Header.Get("X-Request-Id"))
+	w.Header().Set("X-Request-Id", id)
+	defer a.catch(w, r, id)
+	switch r.URL.Path {
+	case "/livez", "/healthz", "/metrics":
+		a.open.ServeHTTP(w, r)
+		return
+	}
+	c, err := a.authenticate(r)
+	if err == nil {
+		err = a.limiter.allow(c.project)
+	}
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	c.request = id
+	guardBody(w, r)
+	a.routes.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
+}
+
+// refusing tells whether creates are refused.
+func (a *API) refusing() bool { return a.stopping.Load() || a.drained.Load() }
