@@ -79,7 +79,7 @@ type Inspect struct {
 	Usage             runtime.Usage
 	LastActive        time.Time
 	IdleFor           time.Duration
-	RunningOps        int
+	RunningOps        int // -1: the guest did not answer; 0 also while nobody is connected to it
 	Pooled            bool
 	ColdReason        string
 }

@@ -191,11 +191,16 @@ func (n *Node) lastOp(s *session) (last time.Duration, running bool, err error) 
 	if state != Live {
 		return 0, false, nil
 	}
+	s.asking.Add(1)
+	defer s.asking.Add(-1)
 	g, err := n.dialGuest(ctx, s, b)
 	if err != nil {
 		return 0, false, err
 	}
 	ops, err := g.List(ctx)
+	if err != nil && ctx.Err() != nil && n.ctx.Err() == nil {
+		err = n.guestFault(s, b, err) // connected, and silent
+	}
 	if err != nil {
 		return 0, false, err
 	}

@@ -244,6 +244,8 @@ func (n *Node) inject(ctx context.Context, s *session, req *CreateRequest, bound
 	}
 	lap := time.Now()
 	_, b := s.current()
+	s.asking.Add(1)
+	defer s.asking.Add(-1)
 	g, err := n.dialGuest(ctx, s, b)
 	if err == nil {
 		_, err = g.TarIn(ctx, codeOp, req.CodeDir, req.Claim.User, req.Code)

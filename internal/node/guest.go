@@ -172,7 +172,7 @@ func (n *Node) dropGuest(s *session) {
 // rest closes a connection that nobody has used lately. An op goes on without one.
 func (n *Node) rest(s *session, now time.Duration) {
 	g := s.guest.Load()
-	if g == nil || s.active.Load() > 0 || now-time.Duration(s.last.Load()) < idleConn {
+	if g == nil || s.inUse() || now-time.Duration(s.last.Load()) < idleConn {
 		return
 	}
 	if !s.guest.CompareAndSwap(g, nil) {
@@ -180,11 +180,13 @@ func (n *Node) rest(s *session, now time.Duration) {
 	}
 	// Whoever acquires from now on finds no connection and makes one. Whoever was
 	// faster may hold this one: then it stays.
-	if s.active.Load() > 0 && s.guest.CompareAndSwap(nil, g) {
+	if s.inUse() && s.guest.CompareAndSwap(nil, g) {
 		return
 	}
 	_ = (*g).Close()
 }
+
+func (s *session) inUse() bool { return s.active.Load() > 0 || s.asking.Load() > 0 }
 
 func over(done <-chan struct{}) bool {
 	select {

@@ -61,18 +61,34 @@ func (n *Node) Inspect(ctx context.Context, id string) (*Inspect, error) {
 	if out.Usage, err = r.Usage(ctx); err != nil {
 		return nil, errdefs.From(err)
 	}
-	if g := s.guest.Load(); g != nil && state == Live && !over((*g).Done()) {
-		ops, err := (*g).List(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, op := range ops {
-			if op.Running {
-				out.RunningOps++
-			}
+	out.RunningOps = n.runningOps(ctx, s, state)
+	return out, nil
+}
+
+// inspectPatience is how long a guest may take to list its ops for Inspect.
+const inspectPatience = 2 * time.Second
+
+// runningOps asks the guest, if it is connected; a box that nobody has used has no ops.
+func (n *Node) runningOps(ctx context.Context, s *session, state State) int {
+	s.asking.Add(1)
+	defer s.asking.Add(-1)
+	g := s.guest.Load()
+	if state != Live || g == nil || over((*g).Done()) {
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectPatience)
+	defer cancel()
+	ops, err := (*g).List(ctx)
+	if err != nil {
+		return -1
+	}
+	running := 0
+	for _, op := range ops {
+		if op.Running {
+			running++
 		}
 	}
-	return out, nil
+	return running
 }
 
 // Stats implements API.

@@ -146,12 +146,13 @@ func (n *Node) startMake(q *pool, now time.Time) bool {
 			q.pause = min(max(2*q.pause, time.Second), maxPause)
 			q.retry = time.Now().Add(q.pause)
 		}
+		pause := q.pause
 		n.pools.mu.Unlock()
 		if b != nil {
 			n.discard(b)
 		}
 		if err != nil && n.ctx.Err() == nil {
-			n.log.Warn("the pool cannot be filled", "template", q.key.template, "err", err, "retry_in", q.pause)
+			n.log.Warn("the pool cannot be filled", "template", q.key.template, "err", err, "retry_in", pause)
 		}
 		<-n.pools.tokens
 		q.makes.Done()

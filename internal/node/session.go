@@ -33,6 +33,7 @@ type session struct {
 
 	// Activity. active counts what was acquired and not released; last is the boot time of the last release.
 	active  atomic.Int32
+	asking  atomic.Int32 // the node's own uses of the guest: they are no activity, but hold the connection
 	last    atomic.Int64
 	touched atomic.Bool // something was acquired since the box was made, or it was adopted
 
