@@ -51,11 +51,27 @@ func (w *Writer) whiteout(dir, rest string) error {
 	err = unix.Fstatat(fd, base, &st, unix.AT_SYMLINK_NOFOLLOW)
 	switch {
 	case errors.Is(err, unix.ENOENT):
+		w.hidden[name] = true
 		return w.node(name, unix.S_IFCHR, meta{})
 	case err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR:
 		return w.markOpaque(name)
 	}
 	return err
+}
+
+// reveal turns a whiteout above name into a directory that hides what was there:
+// the archive first removes it, then puts something below it.
+func (w *Writer) reveal(name string) error {
+	if len(w.hidden) == 0 {
+		return nil
+	}
+	for i, c := range name {
+		if c == '/' && w.hidden[name[:i]] {
+			delete(w.hidden, name[:i])
+			return w.dir(name[:i], meta{mode: 0o755})
+		}
+	}
+	return nil
 }
 
 func (w *Writer) isOpaque(name string) bool {

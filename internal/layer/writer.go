@@ -27,6 +27,7 @@ type Writer struct {
 	tree    *tree
 	keepIDs bool // chown needs root; without it everything belongs to the caller
 	dirs    map[string]meta
+	hidden  map[string]bool // whiteouts made of OCI marks
 	entries int64
 	bytes   int64
 	buf     []byte
@@ -48,7 +49,7 @@ func newWriter(ctx context.Context, dir string, o WriteOptions, l Limits) (*Writ
 		return nil, err
 	}
 	w := &Writer{ctx: ctx, opts: o, limits: l, tree: t, keepIDs: os.Geteuid() == 0,
-		dirs: map[string]meta{"": {mode: 0o755}}, buf: make([]byte, 128<<10)}
+		dirs: map[string]meta{"": {mode: 0o755}}, hidden: map[string]bool{}, buf: make([]byte, 128<<10)}
 	t.made = func(name string) { w.dirs[name] = meta{mode: 0o755} }
 	return w, nil
 }
@@ -71,7 +72,7 @@ func (w *Writer) Add(h *tar.Header, r io.Reader) error {
 	}
 	if base := path.Base(name); w.opts.Whiteouts && strings.HasPrefix(base, whPrefix) {
 		err = w.whiteout(path.Dir(name), strings.TrimPrefix(base, whPrefix))
-	} else {
+	} else if err = w.reveal(name); err == nil {
 		err = w.add(name, h, r)
 	}
 	if err != nil && w.ctx.Err() != nil {
