@@ -1,0 +1,248 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
+)
+
+func newTemplate(e *Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "template",
+		Short: "Make, list and remove templates (the environments of sessions)",
+		Example: `  dsec template import python docker.io/library/python:3.12
+  dsec template import mine ./rootfs.tar
+  dsec template build debian --debian bookworm --packages python3,git --init 'pip install numpy'
+  dsec template ls`,
+		RunE: group,
+	}
+	cmd.AddCommand(newTemplateLs(e), newTemplateShow(e), newTemplateRm(e), newTemplateImport(e), newTemplateBuild(e))
+	return cmd
+}
+
+// group is a command that only holds others.
+func group(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%s: unknown command %q (see `%s --help`)", cmd.CommandPath(), args[0], cmd.CommandPath())
+	}
+	return cmd.Help()
+}
+
+func newTemplateLs(e *Env) *cobra.Command {
+	return &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List templates", Args: nArgs(0, 0, "no arguments"),
+		Example: "  dsec template ls\n  dsec template ls -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			store, err := e.templates(cmd.Context())
+			if err != nil {
+				return err
+			}
+			list, err := store.List(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if e.JSON() {
+				return printMessages(e.Out, list)
+			}
+			if e.quiet {
+				for _, t := range list {
+					writeAll(e.Out, t.GetName()+"@"+t.GetVersion()+"\n")
+				}
+				return nil
+			}
+			table(e.Out, templateRows(list, time.Now()))
+			return nil
+		},
+	}
+}
+
+func templateRows(list []*dsecv1.Template, now time.Time) [][]string {
+	rows := [][]string{{"TEMPLATE", "VERSION", "SIZE", "LAYERS", "AGE", "IN USE", "SOURCE"}}
+	for _, t := range list {
+		rows = append(rows, []string{t.GetName(), t.GetVersion(), size(t.GetSize()), fmt.Sprint(len(t.GetLayers())), age(t.GetCreated(), now), fmt.Sprint(t.GetInUse()), t.GetSource()})
+	}
+	return rows
+}
+
+func newTemplateShow(e *Env) *cobra.Command {
+	return &cobra.Command{
+		Use: "show TEMPLATE", Aliases: []string{"inspect"}, Short: "Show a template, its layers and its defaults", Args: nArgs(1, 1, "TEMPLATE"),
+		Example: "  dsec template show python\n  dsec template show python@3f1c -o json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			store, err := e.templates(cmd.Context())
+			if err != nil {
+				return err
+			}
+			t, err := store.Get(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return e.showTemplate(t)
+		},
+	}
+}
+
+func (e *Env) showTemplate(t *dsecv1.Template) error {
+	if e.JSON() {
+		return printMessage(e.Out, t)
+	}
+	table(e.Out, [][]string{
+		{"template", t.GetName() + "@" + t.GetVersion()}, {"digest", t.GetDigest()}, {"source", t.GetSource()}, {"created", age(t.GetCreated(), time.Now()) + " ago"},
+		{"size", size(t.GetSize())}, {"user", t.GetUser()}, {"directory", t.GetCwd()}, {"environment", strings.Join(t.GetEnv(), " ")},
+		{"portable", fmt.Sprint(!t.GetHostView())}, {"in use", fmt.Sprint(t.GetInUse())},
+	})
+	rows := [][]string{{"LAYER", "SIZE", "FORMAT", "HOLDS"}}
+	for _, l := range t.GetLayers() {
+		rows = append(rows, []string{l.GetDigest(), size(l.GetSize()), l.GetFormat(), l.GetNote()})
+	}
+	writeAll(e.Out, "\n")
+	table(e.Out, rows)
+	return nil
+}
+
+func newTemplateRm(e *Env) *cobra.Command {
+	return &cobra.Command{
+		Use: "rm TEMPLATE...", Aliases: []string{"remove"}, Short: "Remove versions (name@version) or all of a name", Args: nArgs(1, -1, "TEMPLATE"),
+		Long:    "Remove versions, or all versions of a name, and the layers that nothing else uses. Refused while a session uses one.",
+		Example: "  dsec template rm python@3f1c\n  dsec template rm old-env",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			store, err := e.templates(cmd.Context())
+			if err != nil {
+				return err
+			}
+			for _, ref := range args {
+				if err := store.Remove(cmd.Context(), ref); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// makeFlags are common to import and build.
+type makeFlags struct {
+	init     []string
+	specFile string
+}
+
+func (f *makeFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.init, "init", nil, "shell command run once, now, and kept as a layer (may be given again)")
+	cmd.Flags().StringVarP(&f.specFile, "spec", "f", "", "file with a sandbox_spec: the defaults of its sessions")
+}
+
+func (f *makeFlags) spec(e *Env) (*dsecv1.Spec, error) {
+	if f.specFile == "" {
+		return nil, nil
+	}
+	doc, err := e.readSpec(f.specFile)
+	if err != nil {
+		return nil, err
+	}
+	if doc.Sandbox == nil {
+		return nil, usagef("%s: holds no sandbox_spec", f.specFile)
+	}
+	return wireSpec(doc.Sandbox), nil
+}
+
+func newTemplateImport(e *Env) *cobra.Command {
+	var f makeFlags
+	var platform string
+	cmd := &cobra.Command{
+		Use:   "import NAME SOURCE",
+		Short: "Make a template from an image, a tar or a directory",
+		Long: `Make a template from an image of a registry, or from a path: an OCI layout, a tar
+of "docker save", or a root file system as a tar or directory. An existing path
+(or one that begins with / or .) is taken as such, anything else as an image.`,
+		Example: `  dsec template import python docker.io/library/python:3.12-slim
+  dsec template import mine ./image.tar
+  dsec template import tools /srv/rootfs --init 'apt-get install -y jq'`,
+		Args: nArgs(2, 2, "NAME and SOURCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sp, err := f.spec(e)
+			if err != nil {
+				return err
+			}
+			r := &dsecv1.ImportTemplateRequest{Name: args[0], Platform: platform, Init: f.init, Spec: sp}
+			if p := args[1]; isPath(p) {
+				abs, err := filepath.Abs(p)
+				if err != nil {
+					return err
+				}
+				r.Source = &dsecv1.ImportTemplateRequest_Path{Path: abs}
+			} else {
+				r.Source = &dsecv1.ImportTemplateRequest_Image{Image: p}
+			}
+			return e.makeTemplate(cmd.Context(), func(ctx context.Context, s Templates, progress func(*dsecv1.Progress)) (*dsecv1.Template, error) {
+				return s.Import(ctx, r, progress)
+			})
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().StringVar(&platform, "platform", "", "platform of a multi-platform image, such as linux/amd64 (default the server's)")
+	return cmd
+}
+
+// isPath tells a path from the name of an image.
+func isPath(s string) bool {
+	if strings.HasPrefix(s, "/") || strings.HasPrefix(s, ".") {
+		return true
+	}
+	_, err := os.Stat(s)
+	return err == nil
+}
+
+func newTemplateBuild(e *Env) *cobra.Command {
+	var f makeFlags
+	var debian string
+	var packages []string
+	cmd := &cobra.Command{
+		Use:   "build NAME --debian RELEASE",
+		Short: "Make a template from a distribution's packages",
+		Example: `  dsec template build debian --debian bookworm --packages python3,git,build-essential
+  dsec template build ml --debian bookworm --packages python3-pip --init 'pip install --break-system-packages numpy'`,
+		Args: nArgs(1, 1, "NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if debian == "" {
+				return usagef("want --debian RELEASE, such as --debian bookworm")
+			}
+			sp, err := f.spec(e)
+			if err != nil {
+				return err
+			}
+			r := &dsecv1.BuildTemplateRequest{Name: args[0], Debian: debian, Packages: packages, Init: f.init, Spec: sp}
+			return e.makeTemplate(cmd.Context(), func(ctx context.Context, s Templates, progress func(*dsecv1.Progress)) (*dsecv1.Template, error) {
+				return s.Build(ctx, r, progress)
+			})
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().StringVar(&debian, "debian", "", "Debian release, such as bookworm")
+	cmd.Flags().StringSliceVar(&packages, "packages", nil, "packages to install, separated by commas")
+	return cmd
+}
+
+func (e *Env) makeTemplate(ctx context.Context, do func(context.Context, Templates, func(*dsecv1.Progress)) (*dsecv1.Template, error)) error {
+	store, err := e.templates(ctx)
+	if err != nil {
+		return err
+	}
+	p := e.progress()
+	t, err := do(ctx, store, func(s *dsecv1.Progress) { p.step(s.GetStep(), s.GetDone(), s.GetTotal()) })
+	p.done()
+	if err != nil {
+		return err
+	}
+	if e.JSON() {
+		return printMessage(e.Out, t)
+	}
+	writeAll(e.Out, fmt.Sprintf("%s@%s  %s in %d layers\n", t.GetName(), t.GetVersion(), size(t.GetSize()), len(t.GetLayers())))
+	return nil
+}

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
+	dsec "github.com/dsec-platform/dsec/sdk/go"
+)
+
+// Templates is a template store: a server's, or the data directory's own where
+// no server runs. Messages are the wire's in both cases.
+type Templates interface {
+	List(ctx context.Context) ([]*dsecv1.Template, error)
+	Get(ctx context.Context, ref string) (*dsecv1.Template, error)
+	Remove(ctx context.Context, ref string) error
+	// Import and Build tell their progress; the end of ctx cancels and leaves nothing.
+	Import(ctx context.Context, r *dsecv1.ImportTemplateRequest, progress func(*dsecv1.Progress)) (*dsecv1.Template, error)
+	Build(ctx context.Context, r *dsecv1.BuildTemplateRequest, progress func(*dsecv1.Progress)) (*dsecv1.Template, error)
+}
+
+// templates gives the server's store, or the data directory's when no server answers.
+func (e *Env) templates(ctx context.Context) (Templates, error) {
+	if e.hooks.Templates != nil && !e.serverAnswers(ctx) {
+		return e.hooks.Templates(e.absDataDir())
+	}
+	c, err := e.Client()
+	if err != nil {
+		return nil, err
+	}
+	return remoteTemplates{c}, nil
+}
+
+type remoteTemplates struct{ c *dsec.Client }
+
+func (t remoteTemplates) List(ctx context.Context) ([]*dsecv1.Template, error) {
+	r, err := t.c.Templates.ListTemplates(ctx, &dsecv1.ListTemplatesRequest{})
+	return r.GetTemplates(), dsec.AsError(err)
+}
+
+func (t remoteTemplates) Get(ctx context.Context, ref string) (*dsecv1.Template, error) {
+	r, err := t.c.Templates.GetTemplate(ctx, &dsecv1.GetTemplateRequest{Template: ref})
+	return r.GetTemplate(), dsec.AsError(err)
+}
+
+func (t remoteTemplates) Remove(ctx context.Context, ref string) error {
+	_, err := t.c.Templates.RemoveTemplate(ctx, &dsecv1.RemoveTemplateRequest{Template: ref})
+	return dsec.AsError(err)
+}
+
+// made is a message of Import's and Build's stream.
+type made interface {
+	GetProgress() *dsecv1.Progress
+	GetTemplate() *dsecv1.Template
+}
+
+func (t remoteTemplates) Import(ctx context.Context, r *dsecv1.ImportTemplateRequest, progress func(*dsecv1.Progress)) (*dsecv1.Template, error) {
+	st, err := t.c.Templates.ImportTemplate(ctx, r)
+	if err != nil {
+		return nil, dsec.AsError(err)
+	}
+	defer st.Close()
+	return lastOf(func() (made, error) { return st.Receive() }, progress)
+}
+
+func (t remoteTemplates) Build(ctx context.Context, r *dsecv1.BuildTemplateRequest, progress func(*dsecv1.Progress)) (*dsecv1.Template, error) {
+	st, err := t.c.Templates.BuildTemplate(ctx, r)
+	if err != nil {
+		return nil, dsec.AsError(err)
+	}
+	defer st.Close()
+	return lastOf(func() (made, error) { return st.Receive() }, progress)
+}
+
+// lastOf shows the progress of a stream and gives the template of its last message.
+func lastOf(receive func() (made, error), progress func(*dsecv1.Progress)) (*dsecv1.Template, error) {
+	for {
+		m, err := receive()
+		if errors.Is(err, io.EOF) {
+			return nil, &dsec.Error{Class: dsec.ClassInfrastructure, Reason: "unavailable", Scope: "platform", Message: "the server ended the call before the template was made", Remedy: "try again"}
+		}
+		if err != nil {
+			return nil, dsec.AsError(err)
+		}
+		if t := m.GetTemplate(); t != nil {
+			return t, nil
+		}
+		if p := m.GetProgress(); p != nil {
+			progress(p)
+		}
+	}
+}
