@@ -21,8 +21,10 @@ type Config struct {
 	Control   control.API
 	Keys      control.Keys
 	Templates template.Store
-	// Maker imports and builds templates; nil refuses both.
-	Maker TemplateMaker
+	// Importer imports and builds templates; nil refuses both.
+	Importer template.Importer
+	// SpoolDir keeps uploaded templates while they are read; empty: the system's.
+	SpoolDir string
 	// NodeAPI answers GetStats and SetDraining; nil refuses both.
 	NodeAPI  node.API
 	Registry *prometheus.Registry // nil: a private one

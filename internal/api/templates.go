@@ -2,48 +2,19 @@ package api
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
 	"github.com/dsec-platform/dsec/gen/dsec/v1/dsecv1connect"
 	"github.com/dsec-platform/dsec/internal/errdefs"
-	"github.com/dsec-platform/dsec/internal/spec"
 	"github.com/dsec-platform/dsec/internal/template"
 )
-
-// TemplateMaker makes templates. progress is called from one goroutine at a
-// time and never after the method returned. The end of ctx leaves nothing behind.
-type TemplateMaker interface {
-	Import(ctx context.Context, req TemplateImport, progress func(TemplateProgress)) (*template.Template, error)
-	Build(ctx context.Context, req TemplateBuild, progress func(TemplateProgress)) (*template.Template, error)
-}
-
-// TemplateImport names exactly one of Image, Path and Tar.
-type TemplateImport struct {
-	Name     string
-	Image    string    // registry reference
-	Path     string    // on this machine: OCI layout, docker save tar, root file system
-	Tar      io.Reader // docker save or root file system
-	Platform string
-	Init     []string
-	Spec     spec.Sandbox
-}
-
-// TemplateBuild makes a template from a distribution's packages.
-type TemplateBuild struct {
-	Name, Debian string
-	Packages     []string
-	Init         []string
-	Spec         spec.Sandbox
-}
-
-// TemplateProgress is one step of making a template.
-type TemplateProgress struct {
-	Step        string
-	Done, Total int64
-}
 
 // templates serves TemplateService.
 type templates struct{ *API }
@@ -85,20 +56,29 @@ func (t *templates) RemoveTemplate(ctx context.Context, q *dsecv1.RemoveTemplate
 }
 
 func (t *templates) ImportTemplate(ctx context.Context, q *dsecv1.ImportTemplateRequest, out dsecv1connect.TemplateServiceImportTemplateServerStream) error {
-	req := TemplateImport{Name: q.GetName(), Image: q.GetImage(), Path: q.GetPath(), Platform: q.GetPlatform(), Init: q.GetInit(), Spec: domainSpec(q.GetSpec())}
-	switch {
-	case (req.Image == "") == (req.Path == ""):
-		return bad("source", "give image or path", "names no source")
-	case req.Path != "" && !callerOf(ctx).root:
-		return errdefs.Policyf(errdefs.Forbidden, "field path", "upload a tar by PUT /v1/templates/"+clip(req.Name), "only the machine's root, on the unix socket, may name paths of the server")
-	case req.Path != "" && req.Path[0] != '/':
-		return bad("path", "give an absolute path", "%q is relative", clip(req.Path))
-	}
-	if err := t.mayMake(ctx, req.Name, req.Init); err != nil {
+	if err := t.mayMake(ctx, q.GetName(), q.GetInit()); err != nil {
 		return err
 	}
-	made, err := t.cfg.Maker.Import(ctx, req, func(p TemplateProgress) {
-		out.Send(&dsecv1.ImportTemplateResponse{Progress: wireProgress(p)}) // a client that is gone ends ctx
+	src := template.Source{Kind: template.Registry, Ref: q.GetImage()}
+	switch path := q.GetPath(); {
+	case (q.GetImage() == "") == (path == ""):
+		return bad("source", "give image or path", "names no source")
+	case path == "":
+	case !callerOf(ctx).root:
+		return errdefs.Policyf(errdefs.Forbidden, "field path", "upload a tar by PUT /v1/templates/"+clip(q.GetName()), "only the machine's root, on the unix socket, may name paths of the server")
+	case path[0] != '/':
+		return bad("path", "give an absolute path", "%q is relative", clip(path))
+	default:
+		var err error
+		if src, err = template.ParseSource(path); err != nil {
+			return err
+		}
+	}
+	src.Platform, src.Insecure = q.GetPlatform(), q.GetInsecure()
+	made, err := t.cfg.Importer.Import(ctx, template.ImportRequest{
+		Name: q.GetName(), Source: src, Init: q.GetInit(), Env: q.GetEnv(), Cwd: q.GetCwd(), User: q.GetUser(), Spec: domainSpec(q.GetSpec()), Fresh: q.GetFresh(),
+		// A client that is gone ends ctx, so that a failed Send needs no answer.
+		Progress: func(p template.Progress) { out.Send(&dsecv1.ImportTemplateResponse{Progress: wireProgress(p)}) },
 	})
 	if err != nil {
 		return err
@@ -107,20 +87,17 @@ func (t *templates) ImportTemplate(ctx context.Context, q *dsecv1.ImportTemplate
 }
 
 func (t *templates) BuildTemplate(ctx context.Context, q *dsecv1.BuildTemplateRequest, out dsecv1connect.TemplateServiceBuildTemplateServerStream) error {
-	req := TemplateBuild{Name: q.GetName(), Debian: q.GetDebian(), Packages: q.GetPackages(), Init: q.GetInit(), Spec: domainSpec(q.GetSpec())}
-	if err := t.mayMake(ctx, req.Name, req.Init); err != nil {
+	if err := t.mayMake(ctx, q.GetName(), q.GetInit()); err != nil {
 		return err
 	}
-	if req.Debian == "" {
+	if q.GetDebian() == "" {
 		return bad("debian", "name a release, such as bookworm", "is missing")
 	}
-	for _, word := range append([]string{req.Debian}, req.Packages...) {
-		if word == "" || word[0] == '-' || strings.ContainsFunc(word, func(r rune) bool { return r > 127 || !isWord(byte(r)) && !strings.ContainsRune(".+:~=", r) }) {
-			return bad("packages", "use names such as python3 or git=1:2.39", "%q is not a name of a release or package", clip(word))
-		}
-	}
-	made, err := t.cfg.Maker.Build(ctx, req, func(p TemplateProgress) {
-		out.Send(&dsecv1.BuildTemplateResponse{Progress: wireProgress(p)})
+	made, err := t.cfg.Importer.Import(ctx, template.ImportRequest{
+		Name:   q.GetName(),
+		Source: template.Source{Kind: template.Debian, Ref: q.GetDebian(), Packages: q.GetPackages(), Variant: q.GetVariant(), Mirrors: q.GetMirrors()},
+		Init:   q.GetInit(), Env: q.GetEnv(), Cwd: q.GetCwd(), User: q.GetUser(), Spec: domainSpec(q.GetSpec()), Fresh: q.GetFresh(),
+		Progress: func(p template.Progress) { out.Send(&dsecv1.BuildTemplateResponse{Progress: wireProgress(p)}) },
 	})
 	if err != nil {
 		return err
@@ -128,36 +105,58 @@ func (t *templates) BuildTemplate(ctx context.Context, q *dsecv1.BuildTemplateRe
 	return out.Send(&dsecv1.BuildTemplateResponse{Template: wireTemplate(made)})
 }
 
-// putTemplate imports an uploaded tar.
+// putTemplate imports an uploaded tar: an image or a root file system. It is kept
+// on disk while it is read, because an image's index may stand at its end.
 func (a *API) putTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err := checkQuery(r, "platform", "init"); err != nil {
 		return err
 	}
-	req := TemplateImport{Name: r.PathValue("name"), Tar: r.Body, Platform: r.URL.Query().Get("platform"), Init: r.URL.Query()["init"]}
-	if err := a.mayMake(r.Context(), req.Name, req.Init); err != nil {
+	name, q := r.PathValue("name"), r.URL.Query()
+	if err := a.mayMake(r.Context(), name, q["init"]); err != nil {
 		return err
 	}
-	made, err := a.cfg.Maker.Import(r.Context(), req, func(TemplateProgress) {})
+	dir, err := os.MkdirTemp(a.cfg.SpoolDir, "dsec-upload-")
+	if err != nil {
+		return errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "upload", "cannot make a place for it: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "upload.tar")
+	if err := spool(path, r.Body); err != nil {
+		return err
+	}
+	src, err := template.ParseSource(path)
+	if err != nil {
+		return err
+	}
+	src.Platform = q.Get("platform")
+	made, err := a.cfg.Importer.Import(r.Context(), template.ImportRequest{Name: name, Source: src, Init: q["init"]})
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, &dsecv1.GetTemplateResponse{Template: wireTemplate(made)})
 }
 
+func spool(path string, src io.Reader) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "upload", "cannot be kept: %w", err)
+	}
+	_, err = pump(f, src)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if errors.Is(err, syscall.ENOSPC) {
+		return errdefs.Limitf(errdefs.DiskFull, "upload", "free space in the data directory", "does not fit on the server's disk")
+	}
+	return err
+}
+
 func (a *API) mayMake(ctx context.Context, name string, init []string) error {
 	if err := operatorOnly(ctx, "making a template"); err != nil {
 		return err
 	}
-	if a.cfg.Maker == nil {
+	if a.cfg.Importer == nil {
 		return errdefs.Userf(errdefs.Unsupported, "template "+clip(name), "use the command line on the server's machine", "this server makes no templates")
-	}
-	ok := name != "" && len(name) <= 128
-	for i := 0; i < len(name) && ok; i++ {
-		c := name[i]
-		ok = c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || i > 0 && (c == '-' || c == '_' || c == '.' || c == '/')
-	}
-	if !ok {
-		return bad("name", "use 1 to 128 characters [a-z0-9._/-], a letter or digit first", "%q is not a template's name", clip(name))
 	}
 	for _, cmd := range init {
 		if cmd == "" || len(cmd) > 64<<10 || strings.IndexByte(cmd, 0) >= 0 {
@@ -167,14 +166,14 @@ func (a *API) mayMake(ctx context.Context, name string, init []string) error {
 	return nil
 }
 
-func wireProgress(p TemplateProgress) *dsecv1.Progress {
-	return &dsecv1.Progress{Step: utf8Text(p.Step), Done: p.Done, Total: p.Total}
+func wireProgress(p template.Progress) *dsecv1.Progress {
+	return &dsecv1.Progress{Stage: utf8Text(p.Stage), Message: utf8Text(p.Message), Done: p.Done, Total: p.Total}
 }
 
 func wireTemplate(t *template.Template) *dsecv1.Template {
 	w := &dsecv1.Template{
 		Name: t.Name, Version: t.Version, Digest: t.Digest, Created: wireTime(t.Created), Source: utf8Text(t.Source), Size: t.Size,
-		Env: t.Env, Cwd: t.Cwd, User: t.User, Spec: wireSpec(&t.Spec), HostView: t.HostView, InUse: int32(t.InUse),
+		Env: t.Env, Cwd: t.Cwd, User: t.User, Spec: wireSpec(&t.Spec), HostView: t.HostView, InUse: int32(t.InUse), Newest: t.Newest,
 	}
 	for _, l := range t.Layers {
 		w.Layers = append(w.Layers, &dsecv1.Layer{Digest: l.Digest, Size: l.Size, Format: l.Format, Note: utf8Text(l.Note)})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
 )
@@ -266,8 +267,12 @@ func (w *stdin) send(b []byte, eof bool) error {
 		if p.stdin == end {
 			return nil
 		}
-		if !moved {
-			return io.ErrShortWrite
+		if !moved { // the command does not read
+			select {
+			case <-w.ctx.Done():
+				return AsError(w.ctx.Err())
+			case <-time.After(10 * time.Millisecond):
+			}
 		}
 	}
 }

@@ -52,7 +52,9 @@ type Template struct {
 	// Made of views of the host's own programs: not portable.
 	HostView bool `protobuf:"varint,12,opt,name=host_view,json=hostView,proto3" json:"host_view,omitempty"`
 	// Live sessions that use it.
-	InUse         int32 `protobuf:"varint,13,opt,name=in_use,json=inUse,proto3" json:"in_use,omitempty"`
+	InUse int32 `protobuf:"varint,13,opt,name=in_use,json=inUse,proto3" json:"in_use,omitempty"`
+	// Whether the bare name means this version.
+	Newest        bool `protobuf:"varint,14,opt,name=newest,proto3" json:"newest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -176,6 +178,13 @@ func (x *Template) GetInUse() int32 {
 		return x.InUse
 	}
 	return 0
+}
+
+func (x *Template) GetNewest() bool {
+	if x != nil {
+		return x.Newest
+	}
+	return false
 }
 
 // Layer is an immutable file tree of a template.
@@ -521,12 +530,22 @@ type ImportTemplateRequest struct {
 	//	*ImportTemplateRequest_Image
 	//	*ImportTemplateRequest_Path
 	Source isImportTemplateRequest_Source `protobuf_oneof:"source"`
-	// Platform of a multi-platform image; empty: the server's own.
+	// Platform of a multi-platform image, "linux/amd64"; empty: the server's own.
 	Platform string `protobuf:"bytes,4,opt,name=platform,proto3" json:"platform,omitempty"`
-	// Shell commands run once in the new environment, each kept as a layer.
+	// Shell commands run once in the new environment, as root, each kept as a layer.
 	Init []string `protobuf:"bytes,5,rep,name=init,proto3" json:"init,omitempty"`
 	// Defaults of its sessions.
-	Spec          *Spec `protobuf:"bytes,6,opt,name=spec,proto3" json:"spec,omitempty"`
+	Spec *Spec `protobuf:"bytes,6,opt,name=spec,proto3" json:"spec,omitempty"`
+	// Added to the source's environment, each "NAME=value".
+	Env []string `protobuf:"bytes,7,rep,name=env,proto3" json:"env,omitempty"`
+	// Working directory; empty: the source's.
+	Cwd string `protobuf:"bytes,8,opt,name=cwd,proto3" json:"cwd,omitempty"`
+	// User; empty: the source's.
+	User string `protobuf:"bytes,9,opt,name=user,proto3" json:"user,omitempty"`
+	// Run the commands again even when their result is kept.
+	Fresh bool `protobuf:"varint,10,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	// Talk plain HTTP to the registry.
+	Insecure      bool `protobuf:"varint,11,opt,name=insecure,proto3" json:"insecure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -612,6 +631,41 @@ func (x *ImportTemplateRequest) GetSpec() *Spec {
 		return x.Spec
 	}
 	return nil
+}
+
+func (x *ImportTemplateRequest) GetEnv() []string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
+func (x *ImportTemplateRequest) GetCwd() string {
+	if x != nil {
+		return x.Cwd
+	}
+	return ""
+}
+
+func (x *ImportTemplateRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ImportTemplateRequest) GetFresh() bool {
+	if x != nil {
+		return x.Fresh
+	}
+	return false
+}
+
+func (x *ImportTemplateRequest) GetInsecure() bool {
+	if x != nil {
+		return x.Insecure
+	}
+	return false
 }
 
 type isImportTemplateRequest_Source interface {
@@ -700,7 +754,19 @@ type BuildTemplateRequest struct {
 	// Shell commands run once in the new environment, each kept as a layer.
 	Init []string `protobuf:"bytes,4,rep,name=init,proto3" json:"init,omitempty"`
 	// Defaults of its sessions.
-	Spec          *Spec `protobuf:"bytes,5,opt,name=spec,proto3" json:"spec,omitempty"`
+	Spec *Spec `protobuf:"bytes,5,opt,name=spec,proto3" json:"spec,omitempty"`
+	// Environment, each "NAME=value".
+	Env []string `protobuf:"bytes,6,rep,name=env,proto3" json:"env,omitempty"`
+	// Working directory.
+	Cwd string `protobuf:"bytes,7,opt,name=cwd,proto3" json:"cwd,omitempty"`
+	// User.
+	User string `protobuf:"bytes,8,opt,name=user,proto3" json:"user,omitempty"`
+	// Build again even when the result is kept.
+	Fresh bool `protobuf:"varint,9,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	// What mmdebstrap starts from; empty: "apt", the essential packages and apt.
+	Variant string `protobuf:"bytes,10,opt,name=variant,proto3" json:"variant,omitempty"`
+	// Package sources instead of the server's own.
+	Mirrors       []string `protobuf:"bytes,11,rep,name=mirrors,proto3" json:"mirrors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -770,6 +836,48 @@ func (x *BuildTemplateRequest) GetSpec() *Spec {
 	return nil
 }
 
+func (x *BuildTemplateRequest) GetEnv() []string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
+func (x *BuildTemplateRequest) GetCwd() string {
+	if x != nil {
+		return x.Cwd
+	}
+	return ""
+}
+
+func (x *BuildTemplateRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *BuildTemplateRequest) GetFresh() bool {
+	if x != nil {
+		return x.Fresh
+	}
+	return false
+}
+
+func (x *BuildTemplateRequest) GetVariant() string {
+	if x != nil {
+		return x.Variant
+	}
+	return ""
+}
+
+func (x *BuildTemplateRequest) GetMirrors() []string {
+	if x != nil {
+		return x.Mirrors
+	}
+	return nil
+}
+
 // BuildTemplateResponse is one step of BuildTemplate.
 type BuildTemplateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -828,12 +936,14 @@ func (x *BuildTemplateResponse) GetTemplate() *Template {
 // Progress of long work.
 type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is done now.
-	Step string `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
-	// Bytes or items done.
-	Done int64 `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
+	// What is being made: "layer 2/5", "debian", "init 1/3", "toolkit".
+	Stage string `protobuf:"bytes,1,opt,name=stage,proto3" json:"stage,omitempty"`
+	// A line of a tool's output, or what is done.
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// Bytes done.
+	Done int64 `protobuf:"varint,3,opt,name=done,proto3" json:"done,omitempty"`
 	// Of how many; 0: unknown.
-	Total         int64 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
+	Total         int64 `protobuf:"varint,4,opt,name=total,proto3" json:"total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -868,9 +978,16 @@ func (*Progress) Descriptor() ([]byte, []int) {
 	return file_dsec_v1_template_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *Progress) GetStep() string {
+func (x *Progress) GetStage() string {
 	if x != nil {
-		return x.Step
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *Progress) GetMessage() string {
+	if x != nil {
+		return x.Message
 	}
 	return ""
 }
@@ -893,7 +1010,7 @@ var File_dsec_v1_template_proto protoreflect.FileDescriptor
 
 const file_dsec_v1_template_proto_rawDesc = "" +
 	"\n" +
-	"\x16dsec/v1/template.proto\x12\adsec.v1\x1a\x12dsec/v1/spec.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe9\x02\n" +
+	"\x16dsec/v1/template.proto\x12\adsec.v1\x1a\x12dsec/v1/spec.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x81\x03\n" +
 	"\bTemplate\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
@@ -908,7 +1025,8 @@ const file_dsec_v1_template_proto_rawDesc = "" +
 	" \x01(\tR\x04user\x12!\n" +
 	"\x04spec\x18\v \x01(\v2\r.dsec.v1.SpecR\x04spec\x12\x1b\n" +
 	"\thost_view\x18\f \x01(\bR\bhostView\x12\x15\n" +
-	"\x06in_use\x18\r \x01(\x05R\x05inUse\"_\n" +
+	"\x06in_use\x18\r \x01(\x05R\x05inUse\x12\x16\n" +
+	"\x06newest\x18\x0e \x01(\bR\x06newest\"_\n" +
 	"\x05Layer\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x16\n" +
@@ -923,31 +1041,45 @@ const file_dsec_v1_template_proto_rawDesc = "" +
 	"\btemplate\x18\x01 \x01(\v2\x11.dsec.v1.TemplateR\btemplate\"3\n" +
 	"\x15RemoveTemplateRequest\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\"\x18\n" +
-	"\x16RemoveTemplateResponse\"\xb6\x01\n" +
+	"\x16RemoveTemplateResponse\"\xa0\x02\n" +
 	"\x15ImportTemplateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x05image\x18\x02 \x01(\tH\x00R\x05image\x12\x14\n" +
 	"\x04path\x18\x03 \x01(\tH\x00R\x04path\x12\x1a\n" +
 	"\bplatform\x18\x04 \x01(\tR\bplatform\x12\x12\n" +
 	"\x04init\x18\x05 \x03(\tR\x04init\x12!\n" +
-	"\x04spec\x18\x06 \x01(\v2\r.dsec.v1.SpecR\x04specB\b\n" +
+	"\x04spec\x18\x06 \x01(\v2\r.dsec.v1.SpecR\x04spec\x12\x10\n" +
+	"\x03env\x18\a \x03(\tR\x03env\x12\x10\n" +
+	"\x03cwd\x18\b \x01(\tR\x03cwd\x12\x12\n" +
+	"\x04user\x18\t \x01(\tR\x04user\x12\x14\n" +
+	"\x05fresh\x18\n" +
+	" \x01(\bR\x05fresh\x12\x1a\n" +
+	"\binsecure\x18\v \x01(\bR\binsecureB\b\n" +
 	"\x06source\"v\n" +
 	"\x16ImportTemplateResponse\x12-\n" +
 	"\bprogress\x18\x01 \x01(\v2\x11.dsec.v1.ProgressR\bprogress\x12-\n" +
-	"\btemplate\x18\x02 \x01(\v2\x11.dsec.v1.TemplateR\btemplate\"\x95\x01\n" +
+	"\btemplate\x18\x02 \x01(\v2\x11.dsec.v1.TemplateR\btemplate\"\x97\x02\n" +
 	"\x14BuildTemplateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06debian\x18\x02 \x01(\tR\x06debian\x12\x1a\n" +
 	"\bpackages\x18\x03 \x03(\tR\bpackages\x12\x12\n" +
 	"\x04init\x18\x04 \x03(\tR\x04init\x12!\n" +
-	"\x04spec\x18\x05 \x01(\v2\r.dsec.v1.SpecR\x04spec\"u\n" +
+	"\x04spec\x18\x05 \x01(\v2\r.dsec.v1.SpecR\x04spec\x12\x10\n" +
+	"\x03env\x18\x06 \x03(\tR\x03env\x12\x10\n" +
+	"\x03cwd\x18\a \x01(\tR\x03cwd\x12\x12\n" +
+	"\x04user\x18\b \x01(\tR\x04user\x12\x14\n" +
+	"\x05fresh\x18\t \x01(\bR\x05fresh\x12\x18\n" +
+	"\avariant\x18\n" +
+	" \x01(\tR\avariant\x12\x18\n" +
+	"\amirrors\x18\v \x03(\tR\amirrors\"u\n" +
 	"\x15BuildTemplateResponse\x12-\n" +
 	"\bprogress\x18\x01 \x01(\v2\x11.dsec.v1.ProgressR\bprogress\x12-\n" +
-	"\btemplate\x18\x02 \x01(\v2\x11.dsec.v1.TemplateR\btemplate\"H\n" +
-	"\bProgress\x12\x12\n" +
-	"\x04step\x18\x01 \x01(\tR\x04step\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x14\n" +
-	"\x05total\x18\x03 \x01(\x03R\x05total2\xaf\x03\n" +
+	"\btemplate\x18\x02 \x01(\v2\x11.dsec.v1.TemplateR\btemplate\"d\n" +
+	"\bProgress\x12\x14\n" +
+	"\x05stage\x18\x01 \x01(\tR\x05stage\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x12\n" +
+	"\x04done\x18\x03 \x01(\x03R\x04done\x12\x14\n" +
+	"\x05total\x18\x04 \x01(\x03R\x05total2\xaf\x03\n" +
 	"\x0fTemplateService\x12S\n" +
 	"\rListTemplates\x12\x1d.dsec.v1.ListTemplatesRequest\x1a\x1e.dsec.v1.ListTemplatesResponse\"\x03\x90\x02\x01\x12M\n" +
 	"\vGetTemplate\x12\x1b.dsec.v1.GetTemplateRequest\x1a\x1c.dsec.v1.GetTemplateResponse\"\x03\x90\x02\x01\x12Q\n" +
