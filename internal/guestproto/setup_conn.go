@@ -109,3 +109,23 @@ func rightsOf(oob []byte) (fds []int, err error) {
 	}
 	return fds, nil
 }
+
+// ReadSetupReply reads one message without descriptors from a stream.
+func ReadSetupReply(r io.Reader, m *SetupReply) error {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return err
+	}
+	n := binary.LittleEndian.Uint32(head[:])
+	if n > maxSetupReply {
+		return ErrTooLong
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return err
+	}
+	return Unmarshal(body, m)
+}
+
+// maxSetupReply bounds what a hostile guest can make a daemon read.
+const maxSetupReply = 64 << 10

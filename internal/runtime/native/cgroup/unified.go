@@ -1,0 +1,144 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dsec-platform/dsec/internal/runtime"
+)
+
+// Freeze stops the agent's processes and returns when they all stand.
+func (n *Node) Freeze(ctx context.Context, id string) error { return n.freeze(ctx, id, "1") }
+
+// Thaw lets them go on.
+func (n *Node) Thaw(ctx context.Context, id string) error { return n.freeze(ctx, id, "0") }
+
+func (n *Node) freeze(ctx context.Context, id, value string) error {
+	if err := writeAt(n.unified, id+"/agent/cgroup.freeze", value); err != nil {
+		return err
+	}
+	return n.await(ctx, id+"/agent/cgroup.events", "frozen "+value)
+}
+
+// KillAgent kills every process of the agent.
+func (n *Node) KillAgent(id string) error {
+	return writeAt(n.unified, id+"/agent/cgroup.kill", "1")
+}
+
+// Kill kills every process of the box, PID 1 included. No group, no error.
+func (n *Node) Kill(id string) error {
+	err := writeAt(n.unified, id+"/cgroup.kill", "1")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+// AwaitEmpty returns when no process of the box lives. No group, no process.
+func (n *Node) AwaitEmpty(ctx context.Context, id string) error {
+	err := n.await(ctx, id+"/cgroup.events", "populated 0")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+// Pids gives the processes of the box's groups, for reports.
+func (n *Node) Pids(id string) []string {
+	var pids []string
+	for _, rel := range []string{id, id + "/guest", id + "/agent"} {
+		if b, err := readAt(n.unified, rel+"/cgroup.procs"); err == nil {
+			pids = append(pids, strings.Fields(string(b))...)
+		}
+	}
+	return pids
+}
+
+// await blocks until the events file has the line; the kernel tells of each change.
+func (n *Node) await(ctx context.Context, rel, line string) error {
+	fd, err := unix.Openat(n.unified, rel, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return wrap("open", rel, err)
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, 256)
+	for {
+		k, err := unix.Pread(fd, buf, 0)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return wrap("read", rel, err)
+		}
+		if strings.Contains("\n"+string(buf[:max(k, 0)]), "\n"+line+"\n") {
+			return nil
+		}
+		wait := 50 * time.Millisecond // bounds how late the end of ctx is seen
+		if d, ok := ctx.Deadline(); ok {
+			wait = min(wait, max(time.Until(d), time.Millisecond))
+		}
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLPRI}}
+		if _, err := unix.Poll(p, int(wait.Milliseconds())); err != nil && !errors.Is(err, unix.EINTR) {
+			return wrap("poll", rel, err)
+		}
+		if ctx.Err() != nil {
+			return wrap("wait for "+line+" in", rel, context.Cause(ctx))
+		}
+	}
+}
+
+func (n *Node) readCPU(id string, u *runtime.Usage) error {
+	b, err := readAt(n.unified, id+"/agent/cpu.stat")
+	if err != nil {
+		return err
+	}
+	u.CPU = time.Duration(keyed(b, "usage_usec")) * time.Microsecond
+	return nil
+}
+
+// Remove removes the groups of a box that has no process left. It is
+// idempotent; EBUSY says that something lives.
+func (n *Node) Remove(id string) error {
+	return errors.Join(n.layout.remove(id), n.removeTree(n.unified, id, 0))
+}
+
+// removeTree removes a cgroup2 directory and what the guest made in it. The
+// common case is one attempt bottom-up without reading directories.
+func (n *Node) removeTree(dir int, rel string, depth int) error {
+	if depth == 0 {
+		_ = unix.Unlinkat(dir, rel+"/agent", unix.AT_REMOVEDIR)
+	}
+	err := rmdir(dir, rel)
+	if err == nil || depth > 64 || !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	fd, err := openDir(dir, rel)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	names, err := subdirs(fd)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := n.removeTree(fd, name, depth+1); err != nil {
+			return err
+		}
+	}
+	return rmdir(dir, rel)
+}
+
+// mountPoint reports where a v1 controller is mounted, below the usual place.
+func mountPoint(base, controller string) (string, bool) {
+	path := base + "/" + controller
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil || st.Type != unix.CGROUP_SUPER_MAGIC {
+		return "", false
+	}
+	_, err := os.Stat(path + "/tasks")
+	return path, err == nil
+}

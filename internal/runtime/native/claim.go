@@ -1,0 +1,101 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/guestproto"
+	"github.com/dsec-platform/dsec/internal/runtime"
+	"github.com/dsec-platform/dsec/internal/runtime/native/rootfs"
+)
+
+// Claim turns a pooled box into the one that was asked for.
+func (b *box) Claim(ctx context.Context, c runtime.Claim) error {
+	filter, err := compileSeccomp(&c)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	again := b.claimed
+	b.claimed = true
+	b.mu.Unlock()
+	if again {
+		return errdefs.Userf(errdefs.Conflict, "box "+b.id, "claim another one", "it was claimed already")
+	}
+	if err := b.SetLimits(ctx, c.Limits); err != nil {
+		return err
+	}
+	msg := setupOf(&c, filter)
+	msg.Kind = guestproto.SetupClaim
+	extras, err := b.claimTree(&c, msg)
+	if err != nil {
+		return b.explain(err)
+	}
+	defer extras.Close()
+	msg.FDs = extras.Desc
+	if err := b.setup(ctx, msg, extras.FDs); err != nil {
+		return createError(ctx, b.id, err)
+	}
+	return nil
+}
+
+// claimTree makes the store what the claim wants and builds the mounts that the box lacks.
+func (b *box) claimTree(c *runtime.Claim, msg *guestproto.Setup) (*rootfs.Tree, error) {
+	var fresh []string
+	for _, path := range c.WritableDirs {
+		path = filepath.Clean(path)
+		if !slices.ContainsFunc(b.dirs, func(d rootfs.Dir) bool { return d.Path == path }) {
+			fresh = append(fresh, path)
+		}
+	}
+	spec := &rootfs.Spec{Base: slotBase(b.slot), Data: c.Mounts, UserNS: -1}
+	if b.writable {
+		msg.WritableDirs, fresh = fresh, nil
+	}
+	if err := b.claimStore(c, len(fresh) > 0); err != nil {
+		return nil, err
+	}
+	if len(fresh) > 0 {
+		userns, err := unix.Open("/proc/"+strconv.Itoa(b.pid)+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer unix.Close(userns)
+		had := len(b.dirs)
+		if err := b.addDirs(fresh); err != nil {
+			return nil, err
+		}
+		spec.UserNS, spec.Dirs = userns, b.dirs[had:]
+	}
+	return b.r.trees.Extras(spec)
+}
+
+// claimStore gives the store the claim's kind and size. A store of another
+// kind cannot be had any more: the box is refused, and made cold.
+func (b *box) claimStore(c *runtime.Claim, needed bool) error {
+	if c.StoreSize <= 0 {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	kind := storeKind(&runtime.Config{RootWritable: b.writable, Claim: *c}, c.StoreSize)
+	if b.store == nil {
+		if !needed {
+			return nil
+		}
+		s, err := b.r.stores.Make(b.id, kind, c.StoreSize, slotBase(b.slot))
+		b.store = s
+		return err
+	}
+	if !b.store.Is(kind) {
+		return fmt.Errorf("the pooled box has a %s store: %w", b.store.Kind(), errors.ErrUnsupported)
+	}
+	return b.store.Resize(c.StoreSize)
+}

@@ -1,0 +1,301 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/guestproto"
+	"github.com/dsec-platform/dsec/internal/runtime"
+	"github.com/dsec-platform/dsec/internal/runtime/native/cgroup"
+	"github.com/dsec-platform/dsec/internal/runtime/native/rootfs"
+	"github.com/dsec-platform/dsec/internal/runtime/native/spawner"
+	"github.com/dsec-platform/dsec/internal/runtime/native/store"
+)
+
+var validID = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// Create makes a box; see the package comment for the order.
+func (r *Runtime) Create(ctx context.Context, cfg runtime.Config) (runtime.Box, error) {
+	if err := check(&cfg); err != nil {
+		return nil, err
+	}
+	filter, err := compileSeccomp(&cfg.Claim)
+	if err != nil {
+		return nil, err
+	}
+	if !r.enter(cfg.ID) {
+		return nil, errdefs.Userf(errdefs.AlreadyExists, "box "+cfg.ID, "choose an unused id", "a box with this id exists")
+	}
+	b, err := r.attempt(ctx, &cfg, filter)
+	if errors.Is(err, errSpawner) && ctx.Err() == nil {
+		r.log.Warn("the spawner failed; making the box again", "box", cfg.ID, "error", err)
+		b, err = r.attempt(ctx, &cfg, filter)
+	}
+	if err != nil {
+		r.leave(cfg.ID, nil)
+		return nil, createError(ctx, cfg.ID, err)
+	}
+	r.leave(cfg.ID, b)
+	b.watchMemory()
+	return b, nil
+}
+
+func check(cfg *runtime.Config) error {
+	object := "box " + cfg.ID
+	switch {
+	case !validID.MatchString(cfg.ID):
+		return errdefs.Userf(errdefs.InvalidArgument, object, "use a DNS label", "not a valid box id")
+	case cfg.Limits.Memory <= 0 || cfg.Limits.Pids <= 0:
+		return errdefs.Userf(errdefs.InvalidArgument, object, "set both", "memory and pids need a limit")
+	case len(cfg.Root.Layers) == 0:
+		return errdefs.Userf(errdefs.InvalidArgument, object, "name a template", "the root has no layer")
+	case cfg.Root.HostView && cfg.RootWritable:
+		return errdefs.Userf(errdefs.Unsupported, object, "import a template, or leave the root read-only", "the view of the host cannot have a writable root")
+	}
+	return nil
+}
+
+func createError(ctx context.Context, id string, err error) error {
+	if ctx.Err() != nil {
+		return errdefs.From(ctx.Err())
+	}
+	if e, ok := errors.AsType[*errdefs.Error](err); ok {
+		return e
+	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		return errdefs.Userf(errdefs.Unsupported, "box "+id, "leave the limit out, or see dsec doctor", "%w", err)
+	}
+	return errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "box "+id, "cannot make it: %w", err)
+}
+
+// enter claims an id; leave ends the claim with the box, or with none.
+func (r *Runtime) enter(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, used := r.boxes[id]; used {
+		return false
+	}
+	r.boxes[id] = nil
+	return true
+}
+
+func (r *Runtime) leave(id string, b *box) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b == nil {
+		delete(r.boxes, id)
+	} else {
+		r.boxes[id] = b
+	}
+}
+
+// attempt makes a box once, and removes everything of it if that fails.
+func (r *Runtime) attempt(ctx context.Context, cfg *runtime.Config, filter []byte) (*box, error) {
+	slot, err := r.slots.take(cfg.ID)
+	if err != nil {
+		return nil, err
+	}
+	b := &box{r: r, id: cfg.ID, slot: slot, pidfd: -1, done: make(chan struct{}), events: make(chan runtime.Event, 16)}
+	if err := r.make(ctx, cfg, filter, b); err != nil {
+		return nil, errors.Join(err, b.wipe())
+	}
+	return b, nil
+}
+
+func (r *Runtime) make(ctx context.Context, cfg *runtime.Config, filter []byte, b *box) error {
+	birth, err := r.groups.Create(cfg.ID, slotBase(b.slot), cfg.Limits)
+	if err != nil {
+		return err
+	}
+	defer birth.Close()
+	spawned, err := r.startGuest(ctx, cfg.ID, b.slot, birth)
+	if err != nil {
+		return err
+	}
+	// While the spawner forks.
+	b.limits = cfg.Limits
+	storeErr := b.makeStore(cfg)
+	child := <-spawned
+	if child.err != nil || storeErr != nil {
+		if child.pidfd >= 0 {
+			unix.Close(child.pidfd)
+		}
+		return errors.Join(child.err, storeErr)
+	}
+	if err := b.born(child.pid, child.pidfd); err != nil {
+		return err
+	}
+	// While the guest's run time starts.
+	tree, err := b.buildTree(cfg)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	msg := setupOf(&cfg.Claim, filter)
+	msg.Kind, msg.Pooled = guestproto.SetupBoot, cfg.Pooled
+	if cfg.RootWritable {
+		msg.WritableDirs = cfg.WritableDirs
+	}
+	for _, fd := range birth.AgentTasks {
+		tree.Add(guestproto.FDAgentTasks, "", fd)
+	}
+	tree.Add(guestproto.FDAgentCgroup, "", birth.AgentDir)
+	tree.Add(guestproto.FDAgentMemory, "", birth.Memory)
+	tree.Add(guestproto.FDAgentPids, "", birth.Pids)
+	birth.Hand() // to the tree, which closes them
+	msg.FDs = tree.Desc
+	return b.setup(ctx, msg, tree.FDs)
+}
+
+type spawned struct {
+	pid, pidfd int
+	err        error
+}
+
+// startGuest binds the box's socket and has the guest forked.
+func (r *Runtime) startGuest(ctx context.Context, id string, slot int, birth *cgroup.Birth) (<-chan spawned, error) {
+	listen, err := listenUnix(r.socketPath(id), unix.SOCK_STREAM)
+	if err != nil {
+		return nil, err
+	}
+	home, err := r.groups.Home()
+	if err != nil {
+		unix.Close(listen)
+		return nil, err
+	}
+	result := make(chan spawned, 1)
+	go func() {
+		// The guest must be the only one who has the listening end: its death is then seen by every connection.
+		defer unix.Close(listen)
+		defer closeFDs(home)
+		var s spawned
+		s.pid, s.pidfd, s.err = r.spawns.spawn(ctx, &spawner.Request{
+			Kind: spawner.KindSpawn, Base: uint32(slotBase(slot)), Count: idCount,
+			Listen: listen, Exe: int(r.guest.Fd()), Cgroup: birth.Cgroup, Join: birth.Join, Home: home,
+		})
+		result <- s
+	}()
+	return result, nil
+}
+
+func (r *Runtime) socketPath(id string) string {
+	return "/proc/self/fd/" + strconv.Itoa(int(r.socks.Fd())) + "/" + id + ".sock"
+}
+
+// makeStore makes the store with the directories that the box begins with.
+func (b *box) makeStore(cfg *runtime.Config) (err error) {
+	if !cfg.RootWritable && len(cfg.WritableDirs) == 0 {
+		return nil
+	}
+	size := cfg.StoreSize
+	if size <= 0 {
+		size = cfg.Limits.Memory / 2
+	}
+	b.writable = cfg.RootWritable
+	if b.store, err = b.r.stores.Make(cfg.ID, storeKind(cfg, size), size, slotBase(b.slot)); err != nil {
+		return err
+	}
+	if cfg.RootWritable {
+		return errors.Join(b.store.Mkdir("u"), b.store.Mkdir("w"))
+	}
+	return b.addDirs(cfg.WritableDirs)
+}
+
+// storeKind decides what "auto" is: memory for little, disk for more.
+func storeKind(cfg *runtime.Config, size int64) string {
+	if cfg.Store != "" && cfg.Store != "auto" {
+		return cfg.Store
+	}
+	if !cfg.RootWritable && size <= cfg.Limits.Memory/2 {
+		return "tmpfs"
+	}
+	return "disk"
+}
+
+// addDirs makes d<n> for each path and remembers them.
+func (b *box) addDirs(paths []string) error {
+	for _, path := range paths {
+		name := "d" + strconv.Itoa(len(b.dirs))
+		if err := b.store.Mkdir(name); err != nil {
+			return err
+		}
+		b.dirs = append(b.dirs, rootfs.Dir{Area: b.store, Name: name, Path: filepath.Clean(path)})
+	}
+	return nil
+}
+
+func (b *box) buildTree(cfg *runtime.Config) (*rootfs.Tree, error) {
+	userns, err := unix.Open("/proc/"+strconv.Itoa(b.pid)+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("the guest died at its start: %w", err)
+	}
+	defer unix.Close(userns)
+	spec := &rootfs.Spec{UserNS: userns, Base: slotBase(b.slot), Root: cfg.Root, Dirs: b.dirs, Data: cfg.Mounts}
+	if cfg.RootWritable {
+		spec.Upper = b.store
+	}
+	return b.r.trees.Build(spec)
+}
+
+func setupOf(c *runtime.Claim, filter []byte) *guestproto.Setup {
+	return &guestproto.Setup{
+		TmpSize: c.TmpSize, Hostname: c.Hostname, User: c.User, Env: c.Env,
+		NewPrivileges: c.NewPrivileges, Seccomp: filter,
+		NoFile: c.Rlimits.NoFile, FSize: c.Rlimits.FSize, Stack: c.Rlimits.Stack,
+	}
+}
+
+// setup sends one setup message and waits for the guest's answer.
+func (b *box) setup(ctx context.Context, msg *guestproto.Setup, fds []int) error {
+	conn, err := b.connect(guestproto.PreambleSetup)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var reply guestproto.SetupReply
+	var sendErr error
+	err = raw.Control(func(fd uintptr) { sendErr = guestproto.SendSetup(int(fd), msg, fds) })
+	if err = errors.Join(err, sendErr); err == nil {
+		err = guestproto.ReadSetupReply(conn, &reply)
+	}
+	if err != nil {
+		return fmt.Errorf("the guest did not take its set-up: %w", err)
+	}
+	if w := reply.Error; w != nil {
+		if w.Class == string(errdefs.User) {
+			return errdefs.Userf(errdefs.Reason(w.Reason), "box "+b.id, w.Remedy, "%s", w.Message)
+		}
+		return fmt.Errorf("the guest could not set up the box: %s", w.Message)
+	}
+	return nil
+}
+
+// connect opens a connection of the given kind. It does not wait for the guest.
+func (b *box) connect(kind byte) (*net.UnixConn, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: b.r.socketPath(b.id), Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	p := guestproto.Preamble(kind)
+	if _, err := conn.Write(p[:]); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+var _ rootfs.Area = (*store.Store)(nil)

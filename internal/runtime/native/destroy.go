@@ -1,0 +1,100 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+)
+
+// killTimeout bounds how long the kernel may take to end a killed box. Only a
+// process stuck in the kernel needs longer, and then the caller has to know.
+const killTimeout = 15 * time.Second
+
+// Destroy ends the box and removes everything of it.
+func (b *box) Destroy(ctx context.Context) error {
+	b.destroy.Lock()
+	defer b.destroy.Unlock()
+	b.mu.Lock()
+	done := b.destroyed
+	b.mu.Unlock()
+	if done {
+		return nil
+	}
+	if err := b.wipe(); err != nil {
+		return errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "box "+b.id, "cannot remove all of it: %w", err)
+	}
+	b.mu.Lock()
+	b.destroyed = true
+	b.mu.Unlock()
+	b.r.leave(b.id, nil)
+	return nil
+}
+
+// wipe kills and removes, in an order that can be taken up again by anybody
+// who knows the id. The id range is free only once nothing is left.
+func (b *box) wipe() error {
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+	defer cancel()
+	b.kill(ctx)
+	b.mu.Lock()
+	b.memory.stop(b.r.watch)
+	s := b.store
+	b.store = nil
+	b.mu.Unlock()
+	err := b.r.removeGroups(ctx, b.id)
+	err = errors.Join(err, b.r.removeSocket(b.id))
+	if s != nil {
+		b.r.trees.Release(s)
+		err = errors.Join(err, s.Destroy())
+	}
+	if err == nil {
+		b.r.slots.free(b.slot, b.id)
+	}
+	return err
+}
+
+// kill ends PID 1, and with it everything in its pid namespace, and waits for that.
+func (b *box) kill(ctx context.Context) {
+	b.mu.Lock()
+	pidfd := b.pidfd
+	if pidfd >= 0 {
+		_ = unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0)
+	}
+	b.mu.Unlock()
+	if pidfd < 0 {
+		return
+	}
+	select {
+	case <-b.done:
+	case <-ctx.Done(): // the removal of the groups will say what is left
+	}
+}
+
+// removeGroups kills whatever is in the box's groups and removes them.
+func (r *Runtime) removeGroups(ctx context.Context, id string) error {
+	err := r.groups.Remove(id)
+	if err == nil || !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	if err := r.groups.Kill(id); err != nil {
+		return err
+	}
+	if err := r.groups.AwaitEmpty(ctx, id); err != nil {
+		return err
+	}
+	return r.groups.Remove(id)
+}
+
+func (r *Runtime) removeSocket(id string) error {
+	err := os.Remove(filepath.Join(r.o.RunDir, "boxes", id+".sock"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}

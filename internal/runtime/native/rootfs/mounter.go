@@ -1,0 +1,82 @@
+package rootfs
+
+import (
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// secbitNoSetuidFixup keeps the capabilities of a thread whose file-system uid
+// changes. Without it the overlay's mount gives EACCES.
+const secbitNoSetuidFixup = 1 << 2
+
+// mounter is a set of threads that mount. They differ from the other threads
+// of the process (securebits, at times the file-system ids, on older kernels
+// the mount namespace), so they never go back to the scheduler: a thread whose
+// state cannot be restored dies and is replaced.
+type mounter struct {
+	jobs  chan job
+	setup func() error // additional state of a new thread
+}
+
+type job struct {
+	run  func() error
+	base int // file-system ids during the job; -1: unchanged
+	done chan<- error
+}
+
+func newMounter(threads int, setup func() error) *mounter {
+	m := &mounter{jobs: make(chan job), setup: setup}
+	for range threads {
+		go m.thread()
+	}
+	return m
+}
+
+// do runs fn on a mounting thread.
+func (m *mounter) do(base int, fn func() error) error {
+	done := make(chan error, 1)
+	m.jobs <- job{fn, base, done}
+	return <-done
+}
+
+// close ends the threads once their jobs are done. No do may follow.
+func (m *mounter) close() { close(m.jobs) }
+
+func (m *mounter) thread() {
+	runtime.LockOSThread() // for good: see mounter
+	err := unix.Prctl(unix.PR_SET_SECUREBITS, secbitNoSetuidFixup, 0, 0, 0)
+	if err == nil && m.setup != nil {
+		err = m.setup()
+	}
+	for j := range m.jobs {
+		if err != nil {
+			j.done <- pathErr("prepare", "mounting thread", err)
+			continue
+		}
+		if !become(j.base) {
+			j.done <- pathErr("set file-system ids of", "mounting thread", unix.EPERM)
+			go m.thread()
+			return
+		}
+		jobErr := j.run()
+		restored := become(0)
+		j.done <- jobErr
+		if !restored {
+			go m.thread()
+			return
+		}
+	}
+}
+
+// become sets the file-system ids of this thread and says whether they are so.
+func become(id int) bool {
+	if id < 0 {
+		return true
+	}
+	_, _ = unix.SetfsgidRetGid(id)
+	_, _ = unix.SetfsuidRetUid(id)
+	gid, _ := unix.SetfsgidRetGid(-1)
+	uid, _ := unix.SetfsuidRetUid(-1)
+	return uid == id && gid == id
+}

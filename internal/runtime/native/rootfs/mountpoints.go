@@ -1,0 +1,154 @@
+package rootfs
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dsec-platform/dsec/internal/runtime"
+)
+
+// A read-only root cannot get a mount point after it was built. Where a
+// template has no directory at a path that is asked for, one more layer with
+// the missing directories goes on top. It is made once per template and set of
+// paths and kept.
+
+// point is a mount point to be.
+type point struct {
+	path string
+	file bool // the mount is a file
+}
+
+// missing gives the paths of s that root has not. A writable root gets its
+// directories from the guest, but mounts need theirs before.
+func (b *Builder) missing(root int, s *Spec) ([]point, error) {
+	var points []point
+	for _, d := range s.Dirs {
+		points = append(points, point{d.Path, false})
+	}
+	for _, m := range s.Data {
+		st, err := os.Lstat(m.Source)
+		points = append(points, point{m.Target, err == nil && st.Mode().IsRegular()})
+	}
+	var missing []point
+	for _, p := range points {
+		fd, err := openIn(root, p.path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			missing = append(missing, p)
+		case err != nil:
+			return nil, pathErr("look up mount point", p.path, err)
+		default:
+			unix.Close(fd)
+		}
+	}
+	return missing, nil
+}
+
+func openIn(root int, name string) (int, error) {
+	return unix.Openat2(root, strings.TrimLeft(name, "/"), &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+}
+
+// withMountPoints replaces root by one with the missing mount points.
+func (b *Builder) withMountPoints(root int, s *Spec, missing []point) (int, error) {
+	layer, err := b.mountPointLayer(root, s, missing)
+	if err != nil {
+		return root, err
+	}
+	more := *s
+	more.Root.Layers = append([]runtime.Layer{layer}, s.Root.Layers...)
+	fresh, err := b.rung.root(b, &more)
+	if err != nil {
+		return root, err
+	}
+	unix.Close(root)
+	return fresh, nil
+}
+
+func (b *Builder) mountPointLayer(root int, s *Spec, missing []point) (runtime.Layer, error) {
+	h := sha256.New()
+	for _, l := range s.Root.Layers {
+		h.Write([]byte(l.Path + "\x00"))
+	}
+	slices.SortFunc(missing, func(a, b point) int { return strings.Compare(a.path, b.path) })
+	for _, p := range missing {
+		h.Write([]byte("\x01" + p.path))
+		if p.file {
+			h.Write([]byte{2})
+		}
+	}
+	dir := filepath.Join(b.o.Cache, hex.EncodeToString(h.Sum(nil)[:16]))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, err := os.Stat(dir); err == nil {
+		return runtime.Layer{Path: dir}, nil
+	}
+	if err := os.MkdirAll(b.o.Cache, 0o700); err != nil {
+		return runtime.Layer{}, err
+	}
+	tmp, err := os.MkdirTemp(b.o.Cache, ".new-")
+	if err != nil {
+		return runtime.Layer{}, err
+	}
+	defer os.RemoveAll(tmp)
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return runtime.Layer{}, err
+	}
+	for _, p := range missing {
+		if err := makePoint(root, tmp, p, s.Base); err != nil {
+			return runtime.Layer{}, err
+		}
+	}
+	return runtime.Layer{Path: dir}, os.Rename(tmp, dir)
+}
+
+// makePoint makes one mount point in the layer. A directory that the root has
+// keeps its owner and mode: the top layer's are what a box sees.
+func makePoint(root int, layer string, p point, base int) error {
+	elems := strings.Split(strings.Trim(path.Clean(p.path), "/"), "/")
+	rel := ""
+	for i, elem := range elems {
+		rel = path.Join(rel, elem)
+		host := filepath.Join(layer, rel)
+		last := i == len(elems)-1
+		if last && p.file {
+			return os.WriteFile(host, nil, 0o644)
+		}
+		if err := os.Mkdir(host, 0o755); errors.Is(err, fs.ErrExist) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		if err := copyOwner(root, rel, host, base); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyOwner(root int, rel, host string, base int) error {
+	var st unix.Stat_t
+	err := unix.Fstatat(root, rel, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil
+	} else if err != nil {
+		return pathErr("stat", rel, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return pathErr("make mount point", "/"+rel, unix.ENOTDIR)
+	}
+	if err := os.Chown(host, int(st.Uid)-base, int(st.Gid)-base); err != nil {
+		return err
+	}
+	return unix.Chmod(host, st.Mode&0o7777)
+}
