@@ -297,6 +297,10 @@ func (c *Conn) handleReset(h header, p []byte) error {
 	return nil
 }
 
+// late is what may still be on its way when a stream has ended on both sides:
+// the credits for a last window, given in quarters, and a reset.
+const late = 4*(4+frameCost) + 8<<10
+
 // forget drops a stream. early says that the peer may not know yet.
 func (c *Conn) forget(s *Stream, early bool) bool {
 	c.mu.Lock()
@@ -305,9 +309,11 @@ func (c *Conn) forget(s *Stream, early bool) bool {
 		return false
 	}
 	delete(c.streams, s.id)
+	budget := late
 	if early {
-		c.ignore = min(c.ignore+2*Window, 1<<30)
+		budget = 2 * Window
 	}
+	c.ignore = min(c.ignore+budget, 1<<30)
 	return true
 }
 
