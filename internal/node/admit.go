@@ -39,27 +39,32 @@ func (l *ledger) figures() (total, promised sched.Demand) {
 // admit promises d instead of old, for a session. Idle pooled boxes are worth less
 // than a session that waits: they are reclaimed as long as that helps.
 func (n *Node) admit(old, d sched.Demand) error {
-	for {
-		err := n.ledger.replace(old, d)
-		if err == nil || sched.Never(err) {
-			return err
-		}
-		b := n.victim(old, d)
-		if b == nil || n.reclaim(n.ctx, b) != nil {
-			n.refused.Store(true)
-			return err
+	err := n.ledger.replace(old, d)
+	if err == nil || sched.Never(err) {
+		return err
+	}
+	// No refill may take the place that is being made here.
+	n.waiting.Add(1)
+	defer n.waiting.Add(-1)
+	for n.short(old, d) {
+		if b := n.pools.evict(); b != nil {
+			if n.reclaim(n.ctx, b) != nil {
+				break
+			}
+		} else if !n.pools.settle() {
+			break
 		}
 	}
+	if err = n.ledger.replace(old, d); err != nil {
+		n.refused.Store(true)
+	}
+	return err
 }
 
-// victim gives an idle pooled box to reclaim for d, if memory is what is missing: that
-// is all that an idle box holds.
-func (n *Node) victim(old, d sched.Demand) *box {
+// short tells whether memory is what d lacks: it is all that an idle box holds.
+func (n *Node) short(old, d sched.Demand) bool {
 	total, promised := n.ledger.figures()
-	if promised.Memory-old.Memory+d.Memory <= total.Memory {
-		return nil
-	}
-	return n.pools.evict()
+	return promised.Memory-old.Memory+d.Memory > total.Memory
 }
 
 // freed tells the control plane, once, that a placement which was refused may be tried again.

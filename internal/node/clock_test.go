@@ -137,7 +137,6 @@ func TestRuntimeClockLeavesOutSuspension(t *testing.T) {
 	})
 }
 
-
 func TestAuditReadsAndRefuses(t *testing.T) {
 	virtual(t, func(r *rig) {
 		ctx := context.Background()

@@ -131,6 +131,22 @@ func (p *pools) evict() *box {
 	return b
 }
 
+// settle waits for the boxes that are in the making, and tells whether there were any.
+func (p *pools) settle() bool {
+	var making []*pool
+	p.mu.Lock()
+	for _, q := range p.byKey {
+		if q.making > 0 {
+			making = append(making, q)
+		}
+	}
+	p.mu.Unlock()
+	for _, q := range making {
+		q.makes.Wait()
+	}
+	return len(making) > 0
+}
+
 // figures sums up for Stats.
 func (p *pools) figures(now time.Time) (idle, target int, hits int64, misses map[string]int64) {
 	p.mu.Lock()
