@@ -34,29 +34,9 @@ func at(path string, err error) error {
 	return err
 }
 
-// causes maps what the kernel says. Anything else is the request's fault: a
-// guest never claims a failure of the platform.
-var causes = map[unix.Errno]guestproto.WireError{
-	unix.ENOENT:       {Reason: "not_found", Remedy: "check the path, or make its parent directories"},
-	unix.EACCES:       {Reason: "forbidden", Remedy: "use a user who may, such as root"},
-	unix.EPERM:        {Reason: "forbidden", Remedy: "use a user who may, such as root"},
-	unix.EROFS:        {Reason: "forbidden", Remedy: "write below one of the box's fs.writable_dirs, or ask for a writable root"},
-	unix.EEXIST:       {Reason: "already_exists", Remedy: "use another name, or allow overwriting"},
-	unix.ENOTEMPTY:    {Reason: "conflict", Remedy: "remove it recursively"},
-	unix.EBUSY:        {Reason: "conflict", Remedy: "it is a mount point or in use: use another path"},
-	unix.ETXTBSY:      {Reason: "conflict", Remedy: "end the program that runs from it"},
-	unix.EXDEV:        {Reason: "conflict", Remedy: "hard links stay on one file system: use a symbolic link"},
-	unix.EISDIR:       {Reason: "invalid_argument", Remedy: "name a file"},
-	unix.ENOTDIR:      {Reason: "invalid_argument", Remedy: "name a directory"},
-	unix.ELOOP:        {Reason: "invalid_argument", Remedy: "check the symbolic links on the path"},
-	unix.ENAMETOOLONG: {Reason: "invalid_argument", Remedy: "names have at most 255 bytes, paths 4095"},
-	unix.EMFILE:       {Class: "limit", Reason: "rate_limited", Remedy: "run fewer file operations at a time"},
-	unix.ENFILE:       {Class: "limit", Reason: "rate_limited", Remedy: "run fewer file operations at a time"},
-	unix.ENOMEM:       {Class: "limit", Reason: "out_of_memory", Remedy: "ask for a larger mem_limit"},
-}
-
 func pathError(path string, errno unix.Errno) error {
 	object := "path " + path
+	e := &guestproto.WireError{Class: "user", Object: object, Message: errno.Error()}
 	switch errno {
 	case unix.ENOSPC, unix.EDQUOT:
 		return diskFull(object, "the box's disk is full")
@@ -64,16 +44,41 @@ func pathError(path string, errno unix.Errno) error {
 		return diskFull(object, "the file is larger than the box's file size limit")
 	case unix.ENXIO:
 		return notRegular(path)
-	}
-	e, ok := causes[errno]
-	if !ok {
+	case unix.EMFILE, unix.ENFILE:
+		e.Class, e.Reason, e.Remedy = "limit", "rate_limited", "run fewer file operations at a time"
+	case unix.ENOMEM:
+		e.Class, e.Reason, e.Remedy = "limit", "out_of_memory", "ask for a larger mem_limit"
+	case unix.ENOENT:
+		e.Reason, e.Remedy = "not_found", "check the path, or make its parent directories"
+	case unix.EACCES, unix.EPERM:
+		e.Reason, e.Remedy = "forbidden", "use a user who may, such as root"
+	case unix.EROFS:
+		e.Reason, e.Remedy = "forbidden", "write below one of the box's fs.writable_dirs, or ask for a writable root"
+	case unix.EEXIST:
+		e.Reason, e.Remedy = "already_exists", "use another name, or allow overwriting"
+	case unix.ENOTEMPTY:
+		e.Reason, e.Remedy = "conflict", "remove it recursively"
+	case unix.EBUSY:
+		e.Reason, e.Remedy = "conflict", "it is a mount point or in use: use another path"
+	case unix.ETXTBSY:
+		e.Reason, e.Remedy = "conflict", "end the program that runs from it"
+	case unix.EXDEV:
+		e.Reason, e.Remedy = "conflict", "hard links stay on one file system: use a symbolic link"
+	case unix.ECANCELED:
+		e.Reason, e.Remedy = "canceled", "send it again"
+	case unix.EISDIR:
+		e.Reason, e.Remedy = "invalid_argument", "name a file"
+	case unix.ENOTDIR:
+		e.Reason, e.Remedy = "invalid_argument", "name a directory"
+	case unix.ELOOP:
+		e.Reason, e.Remedy = "invalid_argument", "check the symbolic links on the path"
+	case unix.ENAMETOOLONG:
+		e.Reason, e.Remedy = "invalid_argument", "names have at most 255 bytes, paths 4095"
+	default:
+		// Whatever else the kernel says, a guest never claims a failure of the platform.
 		e.Reason, e.Remedy = "invalid_argument", "check the path and the request"
 	}
-	if e.Class == "" {
-		e.Class = "user"
-	}
-	e.Object, e.Message = object, errno.Error()
-	return &e
+	return e
 }
 
 func notRegular(path string) error {

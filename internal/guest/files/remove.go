@@ -13,18 +13,20 @@ func (o *op) remove() error {
 }
 
 func (o *op) removePath(path string, recursive bool) error {
-	return o.as(func() error {
-		dirfd, name, err := parent(path)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(dirfd)
-		err = removeOne(dirfd, name)
-		if err == unix.ENOTEMPTY && recursive {
-			err = removeTree(dirfd, name)
+	dirfd, name := -1, ""
+	err := o.as(func() (err error) {
+		if dirfd, name, err = parent(path); err == nil {
+			err = removeOne(dirfd, name)
 		}
 		return err
 	})
+	if dirfd >= 0 {
+		defer unix.Close(dirfd)
+	}
+	if err == unix.ENOTEMPTY && recursive {
+		err = o.removeTree(dirfd, name)
+	}
+	return err
 }
 
 // removeOne removes a file or an empty directory.
@@ -44,19 +46,21 @@ func removeOne(dirfd int, name string) error {
 }
 
 // removeTree removes a directory and all below it, however deep, without
-// following links and with few descriptors.
-func removeTree(dirfd int, name string) error {
+// following links and with few descriptors. A client that goes away ends it.
+func (o *op) removeTree(dirfd int, name string) error {
 	r := remover{buf: make([]byte, 16<<10)}
 	defer r.close()
-	if err := r.enter(dirfd, name); err != nil {
-		return err
-	}
-	for len(r.held) > 0 {
-		if err := r.step(); err != nil {
-			return err
+	err := o.as(func() error { return r.enter(dirfd, name) })
+	for err == nil && len(r.held) > 0 {
+		if o.gone() {
+			return unix.ECANCELED
 		}
+		err = o.as(r.step)
 	}
-	return removeOne(dirfd, name)
+	if err == nil {
+		err = o.as(func() error { return removeOne(dirfd, name) })
+	}
+	return err
 }
 
 type remover struct {
@@ -65,57 +69,61 @@ type remover struct {
 	buf   []byte
 }
 
+// held is a directory on the way to the innermost one.
 type held struct {
-	fd   int
-	name string
+	fd      int
+	name    string
+	pending []string // read, not yet removed
+	removed bool     // something in this pass: another one must find nothing
 }
 
 func (r *remover) enter(dirfd int, name string) error {
 	fd, err := unix.Openat(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == nil {
-		r.held = append(r.held, held{fd, name})
+		r.held = append(r.held, held{fd: fd, name: name})
 	}
 	return err
 }
 
-// step removes a batch of the innermost directory's entries, or goes into one, or leaves it.
+// step removes a batch of the innermost directory's entries, goes into one that is a tree, or
+// leaves the directory.
 func (r *remover) step() error {
-	top := r.held[len(r.held)-1]
-	// What was removed shifts what is left: read from the start every time.
-	if _, err := unix.Seek(top.fd, 0, unix.SEEK_SET); err != nil {
-		return err
-	}
-	empty := true
-	for {
-		n, err := unix.Getdents(top.fd, r.buf)
-		if err != nil {
+	top := &r.held[len(r.held)-1]
+	for len(top.pending) > 0 {
+		name := top.pending[0]
+		top.pending = top.pending[1:]
+		top.removed = true
+		switch err := removeOne(top.fd, name); err {
+		case nil, unix.ENOENT:
+		case unix.ENOTEMPTY:
+			return r.deeper(top.fd, name)
+		default:
 			return err
 		}
-		if n == 0 {
-			break
-		}
-		for _, name := range names(r.buf[:n]) {
-			empty = false
-			switch err := removeOne(top.fd, name); err {
-			case nil, unix.ENOENT:
-			case unix.ENOTEMPTY:
-				return r.deeper(top.fd, name)
-			default:
-				return err
-			}
-		}
 	}
-	if !empty {
+	n, err := unix.Getdents(top.fd, r.buf)
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		top.pending = names(r.buf[:n])
 		return nil
 	}
+	if top.removed {
+		// Reading while removing may have passed over entries.
+		top.removed = false
+		_, err := unix.Seek(top.fd, 0, unix.SEEK_SET)
+		return err
+	}
+	name := top.name
 	unix.Close(top.fd)
 	r.held = r.held[:len(r.held)-1]
 	if len(r.held) == 0 {
 		return nil
 	}
-	err := removeOne(r.held[len(r.held)-1].fd, top.name)
+	err = removeOne(r.held[len(r.held)-1].fd, name)
 	if err == unix.ENOTEMPTY || err == unix.ENOENT {
-		return nil // somebody else is at work in it; it comes up again
+		return nil // somebody else is at work in it; another pass finds it
 	}
 	return err
 }
@@ -125,6 +133,7 @@ func (r *remover) deeper(dirfd int, name string) error {
 		return r.enter(dirfd, name)
 	}
 	r.moved++
+	r.held[0].removed = true // it has something new
 	return unix.Renameat(dirfd, name, r.held[0].fd, tempName()+"-"+itoa(r.moved))
 }
 

@@ -96,26 +96,42 @@ func (w *Worker) serve(s *mux.Stream, body []byte) error {
 	if o.path, err = o.resolve(o.req.Path); err != nil {
 		return err
 	}
-	serve := handlers[s.Kind()]
+	serve := o.handler(s.Kind())
 	if serve == nil {
 		return invalid("request", "not a file operation", "send a valid request")
 	}
-	return serve(o)
+	return serve()
 }
 
-var handlers = map[guestproto.Kind]func(*op) error{
-	guestproto.KindFileStat:   (*op).stat,
-	guestproto.KindFileList:   (*op).list,
-	guestproto.KindFileRead:   (*op).read,
-	guestproto.KindFileWrite:  (*op).write,
-	guestproto.KindFileMkdir:  (*op).mkdir,
-	guestproto.KindFileMove:   (*op).move,
-	guestproto.KindFileRemove: (*op).remove,
-	guestproto.KindFileLink:   (*op).link,
-	guestproto.KindFileChmod:  (*op).chmod,
-	guestproto.KindFileWatch:  (*op).watch,
-	guestproto.KindFileTarOut: (*op).tarOut,
-	guestproto.KindFileTarIn:  (*op).tarIn,
+// handler gives what serves a kind. A switch, not a map: the start of every PID 1 would pay for that.
+func (o *op) handler(k guestproto.Kind) func() error {
+	switch k {
+	case guestproto.KindFileStat:
+		return o.stat
+	case guestproto.KindFileList:
+		return o.list
+	case guestproto.KindFileRead:
+		return o.read
+	case guestproto.KindFileWrite:
+		return o.write
+	case guestproto.KindFileMkdir:
+		return o.mkdir
+	case guestproto.KindFileMove:
+		return o.move
+	case guestproto.KindFileRemove:
+		return o.remove
+	case guestproto.KindFileLink:
+		return o.link
+	case guestproto.KindFileChmod:
+		return o.chmod
+	case guestproto.KindFileWatch:
+		return o.watch
+	case guestproto.KindFileTarOut:
+		return o.tarOut
+	case guestproto.KindFileTarIn:
+		return o.tarIn
+	}
+	return nil
 }
 
 // as runs fn as the op's user. Nothing that waits for the client may run in it:
@@ -124,3 +140,13 @@ func (o *op) as(fn func() error) error { return o.w.threads.run(o.who, fn) }
 
 // done answers a request that has no other result.
 func (o *op) done(n int64) error { return o.s.SendMessage(&guestproto.Reply{N: n}, true) }
+
+// gone tells whether nobody waits for the op any more.
+func (o *op) gone() bool {
+	select {
+	case <-o.s.Gone():
+		return true
+	default:
+		return false
+	}
+}

@@ -1,8 +1,6 @@
 package files
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"io"
 	"strings"
 
@@ -159,8 +157,14 @@ func (t *target) discard() {
 // tempName is short, so that it fits wherever the real name does.
 func tempName() string {
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return ".dsec-" + hex.EncodeToString(b[:])
+	// Not crypto/rand, whose start-up every PID 1 would pay. A short answer makes a name that exists, and an error.
+	_, _ = unix.Getrandom(b[:], 0)
+	const hex = "0123456789abcdef"
+	name := []byte(".dsec-")
+	for _, c := range b {
+		name = append(name, hex[c>>4], hex[c&15])
+	}
+	return string(name)
 }
 
 // throughLink gives the path of the file that a symbolic link leads to, and any
