@@ -20,6 +20,125 @@ func open(t *testing.T, dir string, o Options) *Local {
 	return s
 }
 
+// fakeHost is a host that is not merged into /usr.
+func fakeHost(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, d := range []string{"usr/bin", "usr/local/bin", "bin", "lib", "etc/ssl/certs", "etc/ssl/private", "etc/ld.so.conf.d", "home/alice", "opt"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, mode := range map[string]os.FileMode{"etc/ld.so.cache": 0o644, "etc/ssl/certs/ca.crt": 0o644, "etc/ssl/certs/host.key": 0o644,
+		"etc/services": 0o600, "etc/passwd": 0o644, "etc/shadow": 0o640, "etc/ld.so.conf.d/a.conf": 0o644, "home/alice/secret": 0o644} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte("host "+name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("usr/sbin", filepath.Join(root, "sbin")); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func TestBaseFollowsTheHost(t *testing.T) {
+	s := open(t, t.TempDir(), Options{})
+	host := fakeHost(t)
+	_, first, err := s.ensureBase(t.Context(), host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, root, release, err := s.Resolve(t.Context(), "base")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var targets []string
+	for _, b := range root.HostBinds {
+		targets = append(targets, b.Target)
+	}
+	if !slices.Equal(targets, []string{"/usr", "/bin", "/lib"}) || !slices.Equal(root.HostBinds[0].Masked, []string{"local"}) {
+		t.Errorf("binds %+v", root.HostBinds)
+	}
+	dir := root.Layers[0].Path
+	if target, err := os.Readlink(filepath.Join(dir, "sbin")); target != "usr/sbin" {
+		t.Errorf("sbin: %q, %v", target, err)
+	}
+	for name, want := range map[string]bool{"etc/ld.so.cache": true, "etc/ssl/certs/ca.crt": true, "etc/ld.so.conf.d/a.conf": true,
+		"etc/ssl/certs/host.key": false, "etc/ssl/private": false, "etc/services": false, "home/alice": false, "opt": false} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "etc/passwd")); err != nil || strings.Contains(string(b), "host") {
+		t.Errorf("passwd %q, %v", b, err)
+	}
+	if made, _, err := s.ensureBase(t.Context(), host); err != nil || made {
+		t.Errorf("made again without a change: %v", err)
+	}
+	// The host's loader cache changes; the old version stays while it is in use.
+	if err := os.WriteFile(filepath.Join(host, "etc/ld.so.cache"), []byte("upgraded"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	made, second, err := s.ensureBase(t.Context(), host)
+	if err != nil || !made || second.Version == first.Version {
+		t.Fatalf("after a change: %v, %v", made, err)
+	}
+	if all, err := s.List(t.Context()); err != nil || len(all) != 2 {
+		t.Errorf("%d versions, %v", len(all), err)
+	}
+	release()
+	if err := s.Remove(t.Context(), first.Ref()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestImportedBaseIsLeftAlone(t *testing.T) {
+	s := open(t, t.TempDir(), Options{})
+	imported, err := s.Import(t.Context(), ImportRequest{Name: BaseName, Source: tarFile(t, rootfs(t))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, tpl, err := s.EnsureBase(t.Context())
+	if err != nil || made || tpl.Version != imported.Version || tpl.HostView {
+		t.Errorf("made %v, %+v, %v", made, tpl, err)
+	}
+}
+
+func BenchmarkStart(b *testing.B) {
+	dir := b.TempDir()
+	for b.Loop() {
+		s, err := Open(dir, Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, _, err := s.EnsureBase(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		_, _, release, err := s.Resolve(b.Context(), "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		release()
+	}
+}
+
+func BenchmarkResolve(b *testing.B) {
+	s, err := Open(b.TempDir(), Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, _, err := s.EnsureBase(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		_, _, release, err := s.Resolve(b.Context(), "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		release()
+	}
+}
+
 func TestBaseShowsTheHostsProgramsOnly(t *testing.T) {
 	s := open(t, t.TempDir(), Options{})
 	start := time.Now()

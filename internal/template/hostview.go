@@ -28,7 +28,7 @@ var hostEtc = []string{
 	"ssl/certs", "ssl/openssl.cnf", "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "pki/ca-trust/extracted", "crypto-policies", "ca-certificates/extracted",
 	"mime.types", "magic", "magic.mime", "services", "protocols", "rpc", "ethertypes", "gai.conf",
 	"os-release", "debian_version", "redhat-release", "system-release", "alpine-release", "arch-release", "lsb-release",
-	"locale.alias", "locale.conf", "inputrc", "terminfo", "fonts",
+	"locale.alias", "locale.conf", "inputrc", "terminfo", "fonts/fonts.conf",
 	"python3", "python3.*", "perl", "java-*", "groff", "ImageMagick-*", "glvnd", "OpenCL",
 }
 
@@ -75,7 +75,28 @@ func readHost(root string) (*hostView, error) {
 	}
 	slices.SortFunc(v.files, func(a, b hostFile) int { return strings.Compare(a.name, b.name) })
 	v.fingerprint = v.sum()
+	v.shortenCerts()
 	return v, nil
+}
+
+// shortenCerts lets the hash links of the certificate directory lead straight to
+// the certificates, and drops the named links between: half the files of a view.
+func (v *hostView) shortenCerts() {
+	const dir = "etc/ssl/certs/"
+	named := map[string]string{}
+	for _, f := range v.files {
+		if strings.HasPrefix(f.name, dir) && path.IsAbs(f.target) {
+			named[strings.TrimPrefix(f.name, dir)] = f.target
+		}
+	}
+	reached := map[string]bool{}
+	for i, f := range v.files {
+		if target, ok := named[f.target]; ok && strings.HasPrefix(f.name, dir) {
+			v.files[i].target = target
+			reached[dir+f.target] = true
+		}
+	}
+	v.files = slices.DeleteFunc(v.files, func(f hostFile) bool { return reached[f.name] })
 }
 
 func (v *hostView) addTop(name string) error {
