@@ -20,20 +20,16 @@ if [ ! -s "$cache/vmlinuz" ]; then
   rm -rf "$tmp"
 fi
 
-# 2. The root file system: Debian with python3, as a tar that is kept.
-if [ ! -s "$cache/root.tar" ]; then
-  say "making a Debian root file system"
-  mmdebstrap --variant=minbase --include=python3-minimal,iproute2,procps,kmod,e2fsprogs bookworm "$cache/root.tmp.tar" >&2
-  mv "$cache/root.tmp.tar" "$cache/root.tar"
-fi
+# 2. The root file system: Debian with python3.
+rootfs=$(scripts/debian-rootfs.sh)
 
 # 3. What is under test: the binary and the compiled test packages.
 work=$(mktemp -d "$cache/run.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/root/suite/bin" "$work/root/suite/template"
-tar -C "$work/root" -xf "$cache/root.tar" --exclude './dev/*'
+tar -C "$work/root" -xf "$rootfs" --exclude './dev/*'
 cp bin/dsec "$work/root/usr/bin/dsec"
-cp "$cache/root.tar" "$work/root/suite/template/debian.tar"
+cp "$rootfs" "$work/root/suite/template/debian.tar"
 ver=$(ls "$cache/modules/kernel" >/dev/null && basename "$(readlink -f "$cache/modules")")
 for p in internal/runtime/native internal/guest/spawn internal/guest/setup internal/node test/e2e; do
   compgen -G "$p/*_test.go" >/dev/null || continue
