@@ -39,6 +39,8 @@ type Config struct {
 	// RetryMin and RetryMax bound the pause between attempts at a reclaim or a
 	// write that failed; 50 ms and 10 s.
 	RetryMin, RetryMax time.Duration
+	// Housekeeping is the pause between two looks at what may have been missed; 5 s.
+	Housekeeping time.Duration
 }
 
 // Control is the control plane. It implements API. Make one with New, then Start it.
@@ -61,6 +63,7 @@ type Control struct {
 	live     map[string]*live
 	queue    *sched.Queue
 	blocked  bool   // the node refused the head of the line; wait for room
+	pressed  bool   // it refused somebody since the line was empty
 	freed    uint64 // how often room was reported
 	requests map[requestKey]*request
 	roots    map[string]*root // by name@version
@@ -76,6 +79,7 @@ func New(cfg Config) *Control {
 	def(&cfg.Reclaiming, 64)
 	def(&cfg.RetryMin, 50*time.Millisecond)
 	def(&cfg.RetryMax, 10*time.Second)
+	def(&cfg.Housekeeping, 5*time.Second)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -117,13 +121,18 @@ func (c *Control) Close() {
 	for _, l := range c.live {
 		l.stopTimers()
 	}
+	for _, r := range c.roots {
+		r.release()
+	}
+	clear(c.roots)
 }
 
 // housekeep does what is due now and then.
 func (c *Control) housekeep() {
-	tick := time.NewTicker(5 * time.Second)
+	tick := time.NewTicker(c.cfg.Housekeeping)
 	defer tick.Stop()
-	for n := 0; ; n++ {
+	var expired time.Time
+	for {
 		select {
 		case <-tick.C:
 		case <-c.ctx.Done():
@@ -132,8 +141,9 @@ func (c *Control) housekeep() {
 		// A lost notice of room must not stall the queue for ever.
 		c.roomFreed()
 		c.repair()
-		if n%720 == 0 {
-			if _, err := c.store.ExpireKeys(c.ctx, c.cfg.Now().Add(-keyWindow)); err != nil && c.ctx.Err() == nil {
+		if now := c.cfg.Now(); now.Sub(expired) > time.Hour {
+			expired = now
+			if _, err := c.store.ExpireKeys(c.ctx, now.Add(-keyWindow)); err != nil && c.ctx.Err() == nil {
 				c.log.Warn("old idempotency keys could not be removed", "err", err)
 			}
 		}

@@ -74,7 +74,7 @@ func (c *Control) refused(l *live, freed uint64, why *errdefs.Error) {
 	if c.live[l.rec.ID] == l {
 		c.queue.Refused(l.rec.ID)
 	}
-	c.blocked = c.freed == freed
+	c.blocked, c.pressed = c.freed == freed, true
 	c.mu.Unlock()
 	c.poke()
 }
@@ -98,7 +98,9 @@ func (c *Control) poke() {
 	}
 }
 
-// dispatch places those that wait, in order, as long as there is room.
+// dispatch places those that wait, in order, as long as there is room. While the
+// node has little of it, one at a time: of two that ask together the later one
+// might get what there is.
 func (c *Control) dispatch() {
 	for {
 		select {
@@ -112,13 +114,18 @@ func (c *Control) dispatch() {
 			case <-c.ctx.Done():
 				return
 			}
-			l := c.head()
+			l, alone := c.head()
 			if l == nil {
 				<-c.placing
 				break
 			}
-			// A conflict means that it ends; then it leaves the queue by itself.
-			if _, err := c.change(l, session.Place{Node: c.cfg.NodeName}); err != nil || !c.tasks.spawn(func() { c.place(l) }) {
+			_, err := c.change(l, session.Place{Node: c.cfg.NodeName})
+			switch {
+			case err != nil: // it ends; then it leaves the queue by itself
+				<-c.placing
+			case alone:
+				c.place(l)
+			case !c.tasks.spawn(func() { c.place(l) }):
 				<-c.placing
 			}
 		}
@@ -126,20 +133,21 @@ func (c *Control) dispatch() {
 }
 
 // head takes the next of the line, if it may be placed.
-func (c *Control) head() *live {
+func (c *Control) head() (l *live, alone bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.pressed = c.pressed && c.queue.Waiting() > 0
 	for !c.blocked {
 		id, ok := c.queue.Next()
 		if !ok {
-			return nil
+			break
 		}
 		if l := c.live[id]; l != nil {
-			return l
+			return l, c.pressed
 		}
 		c.queue.Done(id)
 	}
-	return nil
+	return nil, false
 }
 
 // command is what the node is told.

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func (c *Control) choose(ctx context.Context, project string, sel Selector) ([]*
 			out = append(out, &target{id: l.rec.ID, live: l})
 		}
 	}
-	slices.SortFunc(out, func(a, b *target) int { return cmpString(a.id, b.id) })
+	slices.SortFunc(out, func(a, b *target) int { return cmp.Compare(a.id, b.id) })
 	return out, nil
 }
 
@@ -140,16 +141,6 @@ func hasLabels(have, want map[string]string) bool {
 		}
 	}
 	return true
-}
-
-func cmpString(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // gather asks fn about each target, at most width at a time, and keeps the order.
