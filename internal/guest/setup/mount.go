@@ -126,13 +126,7 @@ func maskProc() error {
 
 // cover binds from over path; a path that this kernel has not is fine.
 func cover(path, from string) error {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if err != nil {
-		return stepError{"mask", "/" + path, err}
-	}
-	defer unix.Close(fd)
-	err = unix.MoveMount(fd, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
-	if err != nil && err != unix.ENOENT {
+	if err := unix.Mount(from, path, "", unix.MS_BIND, ""); err != nil && err != unix.ENOENT {
 		return stepError{"mask", "/" + path, err}
 	}
 	return nil

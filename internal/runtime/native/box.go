@@ -34,7 +34,7 @@ type box struct {
 	store     *store.Store
 	dirs      []rootfs.Dir
 	limits    runtime.Limits
-	memory    memoryWatch
+	memory    memoryState
 	claimed   bool
 	destroyed bool
 	destroy   sync.Mutex // one Destroy at a time
@@ -72,7 +72,6 @@ func (b *box) exited() {
 		return
 	}
 	b.closePidfd()
-	b.memory.stop(b.r.watch)
 	close(b.done)
 	close(b.events)
 }
@@ -90,7 +89,6 @@ func (b *box) detach() {
 	if b.pidfd >= 0 {
 		b.closePidfd()
 	}
-	b.memory.stop(b.r.watch)
 	b.closeStore()
 }
 
@@ -153,7 +151,6 @@ func (b *box) SetLimits(_ context.Context, l runtime.Limits) error {
 	b.mu.Lock()
 	b.limits = l
 	b.mu.Unlock()
-	b.watchMemory() // thresholds follow the limit
 	return nil
 }
 

@@ -44,7 +44,6 @@ func (r *Runtime) Create(ctx context.Context, cfg runtime.Config) (runtime.Box, 
 		return nil, createError(ctx, cfg.ID, err)
 	}
 	r.leave(cfg.ID, b)
-	b.watchMemory()
 	return b, nil
 }
 

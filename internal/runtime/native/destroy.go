@@ -43,7 +43,6 @@ func (b *box) wipe() error {
 	defer cancel()
 	b.kill(ctx)
 	b.mu.Lock()
-	b.memory.stop(b.r.watch)
 	s := b.store
 	b.store = nil
 	b.mu.Unlock()

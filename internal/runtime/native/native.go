@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,6 +51,7 @@ type Runtime struct {
 	trees  *rootfs.Builder
 	stores *store.Manager
 	watch  *watcher
+	memory *monitor
 	spawns *spawnClient
 	slots  *slots
 	guest  *os.File // the guest's binary
@@ -114,6 +116,7 @@ func New(o Options) (_ *Runtime, err error) {
 		return nil, unavailable("mounts", "Linux 5.19 or newer with overlay and id-mapped mounts is needed; see dsec doctor", err)
 	}
 	r.stores = store.New(store.Options{Dir: o.DataDir, TmpfsIDs: r.trees.IDMapsTmpfs(), Log: r.log})
+	r.memory = startMonitor(r)
 	r.probe = r.describe()
 	return r, nil
 }
@@ -124,12 +127,7 @@ func (r *Runtime) Name() string { return "native" }
 // Close lets go of all boxes, which live on, and ends the spawner if there are none.
 func (r *Runtime) Close() error {
 	r.mu.Lock()
-	boxes := make([]*box, 0, len(r.boxes))
-	for _, b := range r.boxes {
-		if b != nil {
-			boxes = append(boxes, b)
-		}
-	}
+	boxes := r.live()
 	r.boxes = map[string]*box{}
 	r.mu.Unlock()
 	for _, b := range boxes {
@@ -139,11 +137,24 @@ func (r *Runtime) Close() error {
 	return nil
 }
 
+// live gives the boxes that stand. The caller holds r.mu.
+func (r *Runtime) live() []*box {
+	boxes := make([]*box, 0, len(r.boxes))
+	for _, b := range r.boxes {
+		if b != nil {
+			boxes = append(boxes, b)
+		}
+	}
+	return boxes
+}
+
 // release undoes New as far as it came.
 func (r *Runtime) release() {
+	if r.memory != nil {
+		r.memory.close()
+	}
 	if r.spawns != nil {
 		r.spawns.close()
-		r.spawns.quit()
 	}
 	if r.trees != nil {
 		_ = r.trees.Close()
@@ -152,13 +163,25 @@ func (r *Runtime) release() {
 		r.watch.close()
 	}
 	if r.groups != nil {
-		_ = r.groups.RemoveRoot() // refused as long as anything lives in it
+		r.endSpawner()
 		r.groups.Close()
 	}
 	for _, f := range []*os.File{r.guest, r.socks, r.run} {
 		if f != nil {
 			f.Close()
 		}
+	}
+}
+
+// endSpawner ends the spawner and removes the node's groups, if no box lives.
+func (r *Runtime) endSpawner() {
+	if r.spawns != nil && !r.spawns.quit() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := r.groups.RemoveRoot(ctx); err != nil {
+		r.log.Debug("the node's cgroups stay", "error", err)
 	}
 }
 

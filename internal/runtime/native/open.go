@@ -44,7 +44,6 @@ func (r *Runtime) Open(_ context.Context, rec runtime.Record) (runtime.Box, erro
 		return nil, err
 	}
 	r.leave(rec.ID, b)
-	b.watchMemory()
 	return b, nil
 }
 
@@ -61,6 +60,7 @@ func (b *box) adopt(d *record) error {
 		return b.gone()
 	}
 	b.findStore(d)
+	b.memory.kills, _ = b.r.groups.OOMKills(b.id) // told by the earlier daemon
 	b.pidfd = pidfd
 	if err := b.born(d.Pid, pidfd); err != nil {
 		unix.Close(pidfd)

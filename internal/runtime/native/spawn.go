@@ -185,12 +185,19 @@ func (c *spawnClient) exec(listen, cgroupDir int, join []int) error {
 	return err
 }
 
-// quit ends the spawner if no box lives.
-func (c *spawnClient) quit() {
-	if conn, err := c.dial(); err == nil {
-		_, _ = call(conn, &spawner.Request{Kind: spawner.KindQuit})
-		conn.Close()
+// quit ends the spawner if no box lives, and says whether there is none now.
+func (c *spawnClient) quit() bool {
+	conn, err := c.dial()
+	if err != nil {
+		return true
 	}
+	defer conn.Close()
+	reply, err := call(conn, &spawner.Request{Kind: spawner.KindQuit})
+	if err != nil || reply.Errno != 0 {
+		return false
+	}
+	_ = os.Remove(c.path())
+	return true
 }
 
 func (c *spawnClient) close() {

@@ -18,6 +18,7 @@
 package cgroup
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"path/filepath"
@@ -50,7 +51,7 @@ type layout interface {
 	setLimits(id string, l runtime.Limits) error
 	usage(id string, u *runtime.Usage) error
 	oomKills(id string) (int64, error)
-	watch(id string) (Watch, error)
+	peak(id string) (int64, error)
 	remove(id string) error // all but the cgroup2 directory
 	list() ([]string, error)
 	parking() ([]int, error)
@@ -83,15 +84,6 @@ func (b *Birth) Close() {
 func (b *Birth) Hand() { b.AgentTasks, b.AgentDir, b.Memory, b.Pids = nil, -1, -1, -1 }
 
 func newBirth() Birth { return Birth{Cgroup: -1, AgentDir: -1, Memory: -1, Pids: -1} }
-
-// Watch is a descriptor that becomes ready when something happened to a box's
-// memory. Ready is the epoll event to wait for; Poll says that usage has to be
-// looked at from time to time too, because the kernel has no thresholds.
-type Watch struct {
-	FD    int
-	Ready uint32
-	Poll  bool
-}
 
 // Options of Open. Device is the "major:minor" of the disk that io limits apply to.
 type Options struct {
@@ -166,8 +158,9 @@ func (n *Node) SetLimits(id string, l runtime.Limits) error { return n.layout.se
 // OOMKills is the number of agent processes that the OOM killer took.
 func (n *Node) OOMKills(id string) (int64, error) { return n.layout.oomKills(id) }
 
-// Watch starts to watch a box's memory. The caller closes the descriptor.
-func (n *Node) Watch(id string) (Watch, error) { return n.layout.watch(id) }
+// Peak is the most memory, page cache included, that the agent had at any
+// time: one cheap read that tells most boxes to be far from their limit.
+func (n *Node) Peak(id string) (int64, error) { return n.layout.peak(id) }
 
 // Usage reads the agent's counters.
 func (n *Node) Usage(id string, u *runtime.Usage) error {
@@ -232,9 +225,15 @@ func (n *Node) Close() {
 	}
 }
 
-// RemoveRoot removes the node's root groups if no box and no spawner is left
-// in them.
-func (n *Node) RemoveRoot() error {
+// RemoveRoot removes the node's root groups once the spawner has left them,
+// or says that something lives there. ctx bounds the wait for the spawner.
+func (n *Node) RemoveRoot(ctx context.Context) error {
+	if ids, err := n.List(); err != nil || len(ids) > 0 {
+		return errors.Join(err, wrap("rmdir", n.name, unix.EBUSY))
+	}
+	if err := n.AwaitEmpty(ctx, parking); err != nil {
+		return err
+	}
 	var errs []error
 	for _, path := range n.paths {
 		_ = unix.Rmdir(filepath.Join(path, parking))

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/dsec-platform/dsec/internal/runtime"
 )
 
@@ -69,41 +67,8 @@ func (h *hybrid) oomKills(id string) (int64, error) {
 	return keyed(b, "oom_kill"), nil
 }
 
-// watch registers one eventfd for the two thresholds and for OOM: the reader
-// looks at the counters to see which it was. Thresholds count the page cache
-// too, so a crossing means "look", not "warn".
-func (h *hybrid) watch(id string) (Watch, error) {
-	mem, agent := h.dirs["memory"], id+".a"
-	limit, err := readInt(mem, agent+"/memory.limit_in_bytes")
-	if err != nil {
-		return Watch{}, err
-	}
-	efd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return Watch{}, wrap("eventfd for", id, err)
-	}
-	for _, ev := range []struct {
-		file      string
-		threshold int64
-	}{{"memory.usage_in_bytes", limit / 100 * 80}, {"memory.usage_in_bytes", limit / 100 * 95}, {"memory.oom_control", 0}} {
-		if err := h.register(agent, efd, ev.file, ev.threshold); err != nil {
-			unix.Close(efd)
-			return Watch{}, err
-		}
-	}
-	return Watch{FD: efd, Ready: unix.EPOLLIN}, nil
-}
-
-func (h *hybrid) register(agent string, efd int, file string, threshold int64) error {
-	mem := h.dirs["memory"]
-	fd, err := unix.Openat(mem, agent+"/"+file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return wrap("open", file, err)
-	}
-	defer unix.Close(fd)
-	line := itoa(int64(efd)) + " " + itoa(int64(fd))
-	if threshold > 0 {
-		line += " " + itoa(threshold)
-	}
-	return writeAt(mem, agent+"/cgroup.event_control", line)
+// peak reads the high-water mark. Thresholds with an eventfd (cgroup.event_control)
+// would spare the reading, but registering one waits for RCU: 10 ms and more a box.
+func (h *hybrid) peak(id string) (int64, error) {
+	return readInt(h.dirs["memory"], id+".a/memory.max_usage_in_bytes")
 }

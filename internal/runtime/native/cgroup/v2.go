@@ -172,14 +172,8 @@ func (v *v2) oomKills(id string) (int64, error) {
 	return keyed(b, "oom_kill"), nil
 }
 
-// watch watches memory.events, which tells of OOM kills and of hits of the limit.
-func (v *v2) watch(id string) (Watch, error) {
-	rel := id + "/agent/memory.events"
-	fd, err := unix.Openat(v.root, rel, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return Watch{}, wrap("open", rel, err)
-	}
-	return Watch{FD: fd, Ready: unix.EPOLLPRI, Poll: true}, nil
+func (v *v2) peak(id string) (int64, error) {
+	return readInt(v.root, id+"/agent/memory.peak")
 }
 
 func (v *v2) remove(id string) error {
