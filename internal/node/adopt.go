@@ -139,7 +139,7 @@ func (n *Node) adoptSession(b *box, j *journaled, state State) {
 		id: j.meta.Session, version: j.meta.Version, cancel: func() {}, ready: make(chan struct{}),
 		maxIdle: j.meta.MaxIdle, maxRuntime: j.meta.MaxRuntime, index: -1,
 		state: state, cause: j.cause, started: j.meta.Started, stateAt: max(j.stateAt, j.meta.Started), suspended: j.suspended,
-		bound: &Bound{Box: b.id, Pooled: j.meta.Pooled, ColdReason: j.meta.ColdReason, Timing: map[string]time.Duration{}},
+		bound: &Bound{Box: b.id, Pooled: j.meta.Pooled, ColdReason: j.meta.ColdReason},
 	}
 	close(s.ready)
 	s.touched.Store(true)

@@ -59,7 +59,7 @@ type Bound struct {
 	Box        string
 	Pooled     bool
 	ColdReason string                   // why not from the pool; empty when pooled
-	Timing     map[string]time.Duration // phase → duration
+	Timing     map[string]time.Duration // phase → duration; empty in the answer to a repeated create
 }
 
 // Inventory is one live box.

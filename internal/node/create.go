@@ -90,9 +90,10 @@ func (n *Node) enlist(ctx context.Context, req *CreateRequest) (*session, contex
 
 // make gives the session a box and says so, or leaves nothing.
 func (n *Node) make(ctx context.Context, s *session, rt runtime.Runtime, req *CreateRequest) (*Bound, error) {
-	defer s.cancel()
+	cancel := s.cancel
+	defer cancel()
 	// Closing the node ends what is being made; the caller's end does it through ctx.
-	defer context.AfterFunc(n.ctx, s.cancel)()
+	defer context.AfterFunc(n.ctx, cancel)()
 	began := time.Now()
 	bound := &Bound{Timing: make(map[string]time.Duration, 5)}
 	err := n.obtain(ctx, s, rt, req, bound)
@@ -109,8 +110,7 @@ func (n *Node) make(ctx context.Context, s *session, rt runtime.Runtime, req *Cr
 		bound = nil
 	}
 	n.metrics.created(bound, err, time.Since(began))
-	s.bound, s.err = bound, err
-	close(s.ready)
+	s.settle(bound, err)
 	return bound, err
 }
 

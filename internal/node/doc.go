@@ -13,6 +13,6 @@
 //   - No box has a goroutine of its own: one goroutine runs all clocks (clock.go), one
 //     looks at all ends and warnings (watch.go). A guest connection is made when it is first used.
 //
-// Locks, in the order in which they may be nested: Node.mu, session.mu or
-// box.mu, pools.mu, ledger, journal. None is held across a call of a runtime or a guest.
+// Locks, in the order in which they may be nested: Node.mu, pools.mu, session.mu,
+// box.mu; those of ledger, clock and journal come last. None is held across a call of a runtime or a guest.
 package node

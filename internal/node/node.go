@@ -159,15 +159,14 @@ func (n *Node) session(id string) *session {
 	return n.sessions[id]
 }
 
-// all copies the current boxes.
-func (n *Node) all() []*box {
+// all appends the current boxes to list.
+func (n *Node) all(list []*box) []*box {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	out := make([]*box, 0, len(n.boxes))
 	for _, b := range n.boxes {
-		out = append(out, b)
+		list = append(list, b)
 	}
-	return out
+	return list
 }
 
 func (n *Node) runtime(name string) (runtime.Runtime, error) {

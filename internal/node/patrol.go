@@ -19,7 +19,7 @@ func (n *Node) runPatrol() {
 }
 
 func (n *Node) patrol() {
-	for _, b := range n.all() {
+	for _, b := range n.all(nil) {
 		if b.destroying.Load() {
 			n.discard(b)
 		}

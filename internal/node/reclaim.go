@@ -21,7 +21,7 @@ func (n *Node) Destroy(ctx context.Context, id string, reason string) error {
 	if s == nil {
 		return nil
 	}
-	s.cancel()
+	s.stopMaking()
 	select {
 	case <-s.ready:
 	case <-ctx.Done():

@@ -15,7 +15,7 @@ type session struct {
 	id      string
 	version int64
 
-	cancel context.CancelFunc // ends the making
+	cancel context.CancelFunc // ends the making; guarded by mu
 	ready  chan struct{}      // closed when Create has ended; bound and err are set then
 	bound  *Bound
 	err    error
@@ -42,6 +42,28 @@ type session struct {
 
 	due   time.Duration // guarded by clock.mu
 	index int           // in the clock's heap; -1 when it is not there
+}
+
+// settle ends the making. What a session keeps for the rest of its life is small: no
+// timing, and not the context of the request that made it.
+func (s *session) settle(bound *Bound, err error) {
+	if bound != nil {
+		kept := *bound
+		kept.Timing = nil
+		bound = &kept
+	}
+	s.bound, s.err = bound, err
+	s.mu.Lock()
+	s.cancel = func() {}
+	s.mu.Unlock()
+	close(s.ready)
+}
+
+func (s *session) stopMaking() {
+	s.mu.Lock()
+	cancel := s.cancel
+	s.mu.Unlock()
+	cancel()
 }
 
 func (s *session) current() (State, *box) {

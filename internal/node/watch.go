@@ -14,12 +14,15 @@ const watchInterval = 200 * time.Millisecond
 func (n *Node) runWatch() {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
+	var boxes []*box
 	for {
 		select {
 		case <-tick.C:
-			for _, b := range n.all() {
+			boxes = n.all(boxes[:0])
+			for _, b := range boxes {
 				n.look(b)
 			}
+			clear(boxes)
 		case <-n.ctx.Done():
 			return
 		}

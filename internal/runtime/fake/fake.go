@@ -196,6 +196,16 @@ func (r *Runtime) Sweep(ctx context.Context, keep func(id string) bool) ([]runti
 	return found, nil
 }
 
+// KillGuest ends a box's guest, as the machine's OOM killer would.
+func (r *Runtime) KillGuest(id string) error {
+	b := r.Box(id)
+	if b == nil {
+		return errdefs.Userf(errdefs.NotFound, "box "+id, "name a live one", "there is none")
+	}
+	b.Kill()
+	return nil
+}
+
 // Close implements runtime.Runtime.
 func (r *Runtime) Close() error { return nil }
 
