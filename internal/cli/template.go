@@ -235,7 +235,13 @@ func (e *Env) makeTemplate(ctx context.Context, do func(context.Context, Templat
 		return err
 	}
 	p := e.progress()
-	t, err := do(ctx, store, func(s *dsecv1.Progress) { p.step(s.GetStep(), s.GetDone(), s.GetTotal()) })
+	t, err := do(ctx, store, func(s *dsecv1.Progress) {
+		what := s.GetStage()
+		if m := s.GetMessage(); m != "" {
+			what += ": " + m
+		}
+		p.step(what, s.GetDone(), s.GetTotal())
+	})
 	p.done()
 	if err != nil {
 		return err
