@@ -261,7 +261,12 @@ func (n *Node) bind(ctx context.Context, s *session, bound *Bound) error {
 	}
 	_, b := s.current()
 	now := n.cfg.boot()
-	if err := n.journal.append(&record{Kind: recBound, Box: b.id, At: now}); err != nil {
+	line := &record{Kind: recBound, Box: b.id, At: now}
+	if bound.Pooled { // the claim has changed what Open needs
+		rec := b.runtimeBox().Record()
+		line.Record = &rec
+	}
+	if err := n.journal.append(line); err != nil {
 		return err
 	}
 	b.mu.Lock()

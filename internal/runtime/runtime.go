@@ -47,7 +47,8 @@ type Runtime interface {
 // Box is one isolated environment. All methods are safe for concurrent use.
 type Box interface {
 	ID() string
-	// Record is what Open needs; the node journals it before it uses the box.
+	// Record is what Open needs; the node journals it before it uses the box, and
+	// again after a Claim.
 	Record() Record
 	// Dial opens a new control connection to the guest (guestproto); the newest
 	// one replaces older ones.
