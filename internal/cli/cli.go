@@ -136,7 +136,7 @@ func (e *Env) root() *cobra.Command {
 	e.globalFlags(root)
 	for _, make := range []func(*Env) *cobra.Command{
 		newRun, newCreate, newExec, newShell, newCp, newPs, newInspect, newLogs, newStop, newSuspend, newResume,
-		newTemplate, newSpec, newDoctor, newKey, newVersion,
+		newTemplate, newSpec, newDoctor, newRollout, newKey, newVersion,
 	} {
 		root.AddCommand(make(e))
 	}

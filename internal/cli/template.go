@@ -129,13 +129,18 @@ func newTemplateRm(e *Env) *cobra.Command {
 
 // makeFlags are common to import and build.
 type makeFlags struct {
-	init     []string
-	specFile string
+	init, env           []string
+	specFile, cwd, user string
+	fresh               bool
 }
 
 func (f *makeFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.init, "init", nil, "shell command run once, now, and kept as a layer (may be given again)")
 	cmd.Flags().StringVarP(&f.specFile, "spec", "f", "", "file with a sandbox_spec: the defaults of its sessions")
+	cmd.Flags().StringArrayVarP(&f.env, "env", "e", nil, "environment variable of its sessions, NAME=VALUE (may be given again)")
+	cmd.Flags().StringVarP(&f.cwd, "workdir", "w", "", "working directory of its sessions")
+	cmd.Flags().StringVarP(&f.user, "user", "u", "", "user of its sessions")
+	cmd.Flags().BoolVar(&f.fresh, "fresh", false, "run builds and init commands again even when their result is kept")
 }
 
 func (f *makeFlags) spec(e *Env) (*dsecv1.Spec, error) {
@@ -155,6 +160,7 @@ func (f *makeFlags) spec(e *Env) (*dsecv1.Spec, error) {
 func newTemplateImport(e *Env) *cobra.Command {
 	var f makeFlags
 	var platform string
+	var insecure bool
 	cmd := &cobra.Command{
 		Use:   "import NAME SOURCE",
 		Short: "Make a template from an image, a tar or a directory",
@@ -170,7 +176,7 @@ of "docker save", or a root file system as a tar or directory. An existing path
 			if err != nil {
 				return err
 			}
-			r := &dsecv1.ImportTemplateRequest{Name: args[0], Platform: platform, Init: f.init, Spec: sp}
+			r := &dsecv1.ImportTemplateRequest{Name: args[0], Platform: platform, Init: f.init, Spec: sp, Env: f.env, Cwd: f.cwd, User: f.user, Fresh: f.fresh, Insecure: insecure}
 			if p := args[1]; isPath(p) {
 				abs, err := filepath.Abs(p)
 				if err != nil {
@@ -187,6 +193,7 @@ of "docker save", or a root file system as a tar or directory. An existing path
 	}
 	f.register(cmd)
 	cmd.Flags().StringVar(&platform, "platform", "", "platform of a multi-platform image, such as linux/amd64 (default the server's)")
+	cmd.Flags().BoolVar(&insecure, "insecure", false, "talk plain HTTP to the registry")
 	return cmd
 }
 
@@ -201,8 +208,8 @@ func isPath(s string) bool {
 
 func newTemplateBuild(e *Env) *cobra.Command {
 	var f makeFlags
-	var debian string
-	var packages []string
+	var debian, variant string
+	var packages, mirrors []string
 	cmd := &cobra.Command{
 		Use:   "build NAME --debian RELEASE",
 		Short: "Make a template from a distribution's packages",
@@ -217,7 +224,7 @@ func newTemplateBuild(e *Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r := &dsecv1.BuildTemplateRequest{Name: args[0], Debian: debian, Packages: packages, Init: f.init, Spec: sp}
+			r := &dsecv1.BuildTemplateRequest{Name: args[0], Debian: debian, Packages: packages, Variant: variant, Mirrors: mirrors, Init: f.init, Spec: sp, Env: f.env, Cwd: f.cwd, User: f.user, Fresh: f.fresh}
 			return e.makeTemplate(cmd.Context(), func(ctx context.Context, s Templates, progress func(*dsecv1.Progress)) (*dsecv1.Template, error) {
 				return s.Build(ctx, r, progress)
 			})
@@ -226,6 +233,8 @@ func newTemplateBuild(e *Env) *cobra.Command {
 	f.register(cmd)
 	cmd.Flags().StringVar(&debian, "debian", "", "Debian release, such as bookworm")
 	cmd.Flags().StringSliceVar(&packages, "packages", nil, "packages to install, separated by commas")
+	cmd.Flags().StringVar(&variant, "variant", "", "what mmdebstrap starts from (default apt: the essential packages and apt)")
+	cmd.Flags().StringArrayVar(&mirrors, "mirror", nil, "package source instead of the server's own (may be given again)")
 	return cmd
 }
 
