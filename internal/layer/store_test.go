@@ -120,6 +120,24 @@ func TestEROFSHoldsTheSame(t *testing.T) {
 	}
 }
 
+// An image cannot say that two names are one file: a tree that lives on that
+// stays a directory.
+func TestManyLinksStayADirectory(t *testing.T) {
+	s := open(t, Options{Format: EROFS})
+	files := []file{reg("busybox", strings.Repeat("applets", 300000))}
+	for i := range 20 {
+		files = append(files, link(fmt.Sprintf("applet%d", i), "busybox"))
+	}
+	in, err := writeTar(s, WriteOptions{NoSync: true}, archive(t, files...))
+	if err != nil || in.Format != Dir || in.Entries != 22 {
+		t.Fatalf("%+v, %v", in, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(in.Path, "applet7"), &st); err != nil || st.Nlink != 21 {
+		t.Errorf("links %d, %v", st.Nlink, err)
+	}
+}
+
 func mounts(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/mountinfo")

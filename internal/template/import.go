@@ -61,7 +61,9 @@ func (s *Local) Import(ctx context.Context, req ImportRequest) (*Template, error
 		}
 		return nil, errdefs.From(err)
 	}
-	return s.Get(context.WithoutCancel(ctx), m.Name+"@"+m.Version)
+	t := m.template()
+	t.Newest = true
+	return t, nil
 }
 
 func (s *Local) checkRequest(req *ImportRequest) error {
