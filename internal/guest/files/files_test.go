@@ -39,7 +39,12 @@ func start(t *testing.T) *client {
 	}
 	done := make(chan struct{}, 2)
 	for _, c := range []*mux.Conn{server, conn} {
-		go func() { if err := c.Serve(); err != mux.ErrLost { t.Log(err) }; done <- struct{}{} }()
+		go func() {
+			if err := c.Serve(); err != mux.ErrLost {
+				t.Log(err)
+			}
+			done <- struct{}{}
+		}()
 	}
 	t.Cleanup(func() {
 		conn.Close()
@@ -151,4 +156,15 @@ func needRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("taking on another user's identity needs root")
 	}
+}
+
+// quickDir is in memory where it can be: for tests that make very many files.
+func quickDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "dsec-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }

@@ -202,6 +202,9 @@ func (w *watcher) event(wd int, mask uint32, name string) error {
 			return nil // as above
 		}
 	}
+	if w.ours(path, name) {
+		return nil
+	}
 	isDir := mask&unix.IN_ISDIR != 0
 	switch {
 	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
@@ -224,6 +227,19 @@ func (w *watcher) event(wd int, mask uint32, name string) error {
 		return w.send("rename", path)
 	}
 	return nil
+}
+
+// ours tells whether a name is that of a file in the making: a temporary one, or
+// one without a name, which the kernel tells of as # and its number.
+func (w *watcher) ours(path, name string) bool {
+	if isTempName(name) {
+		return true
+	}
+	if digits := strings.TrimPrefix(name, "#"); digits == name || strings.Trim(digits, "0123456789") != "" {
+		return false
+	}
+	var st unix.Stat_t
+	return w.o.as(func() error { return unix.Lstat(join(w.o.path, path), &st) }) == unix.ENOENT
 }
 
 // added watches a new directory. One that is gone again, or closed to the user, is no error.

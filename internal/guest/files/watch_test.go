@@ -78,6 +78,25 @@ func TestWatch(t *testing.T) {
 	s.Close()
 }
 
+// TestWatchDoesNotTellOfTemporaryFiles: a replaced file is one event.
+func TestWatchDoesNotTellOfTemporaryFiles(t *testing.T) {
+	c, dir := start(t), t.TempDir()
+	_, events := c.watch(dir, true)
+	_, err := c.write(guestproto.FileRequest{Path: filepath.Join(dir, "f"), User: self(), Size: -1}, []byte("x"))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "#1"), nil, 0o644))
+	for _, want := range []string{"f", "#1"} {
+		select {
+		case e := <-events:
+			if e.Kind != "create" || e.Path != want {
+				t.Errorf("got %+v, want create %s", e, want)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("no event")
+		}
+	}
+}
+
 func TestWatchEndsWithClient(t *testing.T) {
 	c, dir := start(t), t.TempDir()
 	s, events := c.watch(dir, false)
@@ -99,7 +118,7 @@ func TestWatchOverflow(t *testing.T) {
 	if err != nil || len(b) > 6 {
 		t.Skip("the kernel's queue is too long to fill")
 	}
-	c, dir := start(t), t.TempDir()
+	c, dir := start(t), quickDir(t)
 	s := c.open(guestproto.KindFileWatch, guestproto.FileRequest{Path: dir, User: self(), Recursive: true}, false)
 	must(t, s.RecvMessage(&guestproto.Reply{}))
 	for range 20_000 { // also fills the stream's window

@@ -80,7 +80,7 @@ func (o *op) newTarget() (t *target, err error) {
 }
 
 func (t *target) open() (err error) {
-	path, err := throughLink(t.o.path)
+	path, err := t.throughLink(t.o.path)
 	if err != nil {
 		return err
 	}
@@ -154,13 +154,19 @@ func (t *target) discard() {
 	}
 }
 
+const tempPrefix = ".dsec-"
+
+func isTempName(name string) bool {
+	return len(name) == len(tempPrefix)+16 && strings.HasPrefix(name, tempPrefix)
+}
+
 // tempName is short, so that it fits wherever the real name does.
 func tempName() string {
 	var b [8]byte
 	// Not crypto/rand, whose start-up every PID 1 would pay. A short answer makes a name that exists, and an error.
 	_, _ = unix.Getrandom(b[:], 0)
 	const hex = "0123456789abcdef"
-	name := []byte(".dsec-")
+	name := []byte(tempPrefix)
 	for _, c := range b {
 		name = append(name, hex[c>>4], hex[c&15])
 	}
@@ -168,12 +174,23 @@ func tempName() string {
 }
 
 // throughLink gives the path of the file that a symbolic link leads to, and any
-// other path as it is. The kernel follows the link, so that its protection of
-// sticky directories against planted links holds.
-func throughLink(path string) (string, error) {
-	var st, real unix.Stat_t
+// other path as it is. A link that somebody else planted in a sticky directory is not
+// followed, whatever the machine's fs.protected_symlinks says.
+func (t *target) throughLink(path string) (string, error) {
+	var st, dir, real unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
 		return path, nil // what is wrong with it shows when it is opened
+	}
+	parent, _, err := split(path)
+	if err != nil {
+		return "", err
+	}
+	if err := unix.Stat(parent, &dir); err != nil {
+		return "", err
+	}
+	const open = unix.S_ISVTX | unix.S_IWOTH
+	if dir.Mode&open == open && st.Uid != t.o.who.uid && st.Uid != dir.Uid {
+		return "", unix.EACCES
 	}
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err == unix.ENOENT {
