@@ -37,7 +37,7 @@ func (s *Store) Insert(ctx context.Context, in Insert) (refused []*errdefs.Error
 // be quick and must not write.
 func (s *Store) InsertBehind(ctx context.Context, in Insert, done func(refused []*errdefs.Error, err error)) {
 	var refused []*errdefs.Error
-	s.w.behind(ctx, func(ctx context.Context, q *db.Queries) error {
+	insert := func(ctx context.Context, q *db.Queries) error {
 		if in.Key != nil {
 			if err := takeKey(ctx, q, in.Project, in.Key); err != nil {
 				return err
@@ -52,12 +52,13 @@ func (s *Store) InsertBehind(ctx context.Context, in Insert, done func(refused [
 			refused[i] = no
 		}
 		return nil
-	}, func(err error) {
+	}
+	s.w.behind(item{ctx: ctx, fn: insert, done: func(err error) {
 		if err != nil {
 			refused = nil
 		}
 		done(refused, err)
-	})
+	}})
 }
 
 func insertOne(ctx context.Context, q *db.Queries, in Insert, rec *Session) (refused *errdefs.Error, err error) {
@@ -117,10 +118,11 @@ func (s *Store) Update(ctx context.Context, project string, r session.Row, from 
 	return s.w.do(ctx, update(project, r, from))
 }
 
-// UpdateBehind is Update without the wait: done is called, on the writer's
-// goroutine, with the outcome. It must be quick and must not write.
+// UpdateBehind is Update without the wait and without a sync of its own: it
+// survives the process at once, and the machine with the next synced write. done is called, on the
+// writer's goroutine, with the outcome. It must be quick and must not write.
 func (s *Store) UpdateBehind(project string, r session.Row, from int64, done func(error)) {
-	s.w.behind(context.Background(), update(project, r, from), done)
+	s.w.behind(item{ctx: context.Background(), fn: update(project, r, from), lazy: true, done: done})
 }
 
 func update(project string, r session.Row, from int64) work {

@@ -61,7 +61,7 @@ func (s *Store) start(ctx context.Context) error {
 		return failed("prepare", err)
 	}
 	s.q = q
-	if s.w, err = newCommitter(ctx, s.write, "begin immediate"); err != nil {
+	if s.w, err = newCommitter(ctx, s.write, sqliteDialect); err != nil {
 		return errors.Join(err, q.Close())
 	}
 	return nil
@@ -73,8 +73,11 @@ func (s *Store) Close() error {
 }
 
 // Flush returns when everything handed over before is committed or has failed.
+// What was handed over with UpdateBehind is then seen by reads, but not synced.
 func (s *Store) Flush(ctx context.Context) error {
-	return s.w.do(ctx, func(context.Context, *db.Queries) error { return nil })
+	result := make(chan error, 1)
+	s.w.behind(item{ctx: ctx, lazy: true, fn: func(context.Context, *db.Queries) error { return nil }, done: func(err error) { result <- err }})
+	return <-result
 }
 
 // failed makes an infrastructure error of what the database said; a typed error passes.
