@@ -12,8 +12,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
 // Writer puts entries into a layer that is being made. What it is given may be
@@ -84,7 +82,7 @@ func (w *Writer) Add(h *tar.Header, r io.Reader) error {
 func (w *Writer) add(name string, h *tar.Header, r io.Reader) error {
 	m := metaOf(h, w.opts.Overlay)
 	switch h.Typeflag {
-	case tar.TypeReg, tar.TypeRegA, tar.TypeGNUSparse, tar.TypeCont: //nolint:staticcheck // old archives use TypeRegA
+	case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont:
 		return w.file(name, h.Size, m, r)
 	case tar.TypeDir:
 		return w.dir(name, m)
@@ -226,93 +224,4 @@ func (w *Writer) dir(name string, m meta) error {
 	}
 	w.dirs[name] = m
 	return unix.Mkdirat(fd, base, 0o700)
-}
-
-func (w *Writer) symlink(name, target string, m meta) error {
-	if target == "" || len(target) > maxPath || strings.ContainsRune(target, 0) {
-		return fmt.Errorf("impossible link target")
-	}
-	fd, base, _, err := w.place(name)
-	if err != nil {
-		return err
-	}
-	w.tree.forget()
-	if err := unix.Symlinkat(target, fd, base); err != nil {
-		return err
-	}
-	return w.applyAt(fd, base, m)
-}
-
-// applyAt sets owner and time of what cannot be opened.
-func (w *Writer) applyAt(fd int, base string, m meta) error {
-	if w.keepIDs {
-		if err := unix.Fchownat(fd, base, m.uid, m.gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return err
-		}
-	}
-	return setTimes(fd, base, m.mtime)
-}
-
-func (w *Writer) node(name string, kind uint32, m meta) error {
-	fd, base, _, err := w.place(name)
-	if err != nil {
-		return err
-	}
-	if err := unix.Mknodat(fd, base, kind|0o600, 0); err != nil {
-		return err
-	}
-	if err := w.applyAt(fd, base, m); err != nil {
-		return err
-	}
-	return unix.Fchmodat(fd, base, m.mode&0o777, 0) // just made here, no link: nothing to follow
-}
-
-func (w *Writer) link(name, target string) error {
-	target, err := cleanName(target)
-	if err != nil {
-		return fmt.Errorf("link target: %w", err)
-	}
-	if target == name {
-		return nil
-	}
-	dir, base := path.Split(target)
-	from := w.tree.root
-	if dir != "" {
-		if from, err = w.tree.openDir(dir); err != nil {
-			return fmt.Errorf("link target %q: %w", target, err)
-		}
-		defer from.Close()
-	}
-	fd, newBase, _, err := w.place(name)
-	if err != nil {
-		return err
-	}
-	if err := unix.Linkat(int(from.Fd()), base, fd, newBase, 0); err != nil {
-		return fmt.Errorf("link target %q: %w", target, err)
-	}
-	return nil
-}
-
-func badEntry(name, format string, args ...any) error {
-	return errdefs.Userf(errdefs.InvalidArgument, fmt.Sprintf("entry %.200q", name), "check where the archive comes from", format, args...)
-}
-
-// entryError says which entry err is about. What names do not allow is the
-// archive's fault; the rest is this machine's.
-func entryError(name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if _, ok := errors.AsType[*errdefs.Error](err); ok {
-		return err
-	}
-	var errno unix.Errno
-	if errors.As(err, &errno) {
-		switch errno {
-		case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG, unix.EINVAL, unix.EPERM, unix.EISDIR, unix.EMLINK, unix.EEXIST:
-		default:
-			return fmt.Errorf("entry %.200q: %w", name, err)
-		}
-	}
-	return badEntry(name, "%w", err)
 }
