@@ -12,6 +12,7 @@ import (
 
 	"github.com/dsec-platform/dsec/gen/dsec/v1/dsecv1connect"
 	"github.com/dsec-platform/dsec/internal/control"
+	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/node"
 	"github.com/dsec-platform/dsec/internal/template"
 )
@@ -85,6 +86,9 @@ func (a *API) mountServices() {
 	dsecv1connect.RegisterTemplateServiceHandler(s, &templates{a})
 	dsecv1connect.RegisterNodeServiceHandler(s, &nodes{a})
 	dsecv1connect.RegisterKeyServiceHandler(s, &keys{a})
+	s.SetUnknownHandler(func(_ context.Context, spec connect.Spec, _ connect.ServerStream) error {
+		return errdefs.Userf(errdefs.Unsupported, "call "+clip(spec.Procedure), "use a call of proto/dsec/v1, or update the server", "there is no such call")
+	})
 	for spec := range s.Specs() {
 		a.metrics.add(spec.Procedure)
 	}
@@ -128,8 +132,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.request = id
+	// A copy: the server looks at its own request's body to know where the next request begins.
+	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 	guardBody(w, r)
-	a.routes.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
+	a.routes.ServeHTTP(w, r)
 }
 
 // refusing tells whether creates are refused.

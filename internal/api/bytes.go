@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
+	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestclient"
 	"github.com/dsec-platform/dsec/internal/guestproto"
 )
@@ -34,6 +35,9 @@ func (a *API) mountBytes() {
 		a.metrics.add(r.name)
 		a.routes.HandleFunc(r.pattern, a.plain(r.name, r.h))
 	}
+	a.routes.HandleFunc("/", a.plain("other", func(_ http.ResponseWriter, r *http.Request) error {
+		return errdefs.Userf(errdefs.NotFound, "path "+clip(r.Method+" "+r.URL.Path), "see docs/api.md for what can be called", "there is nothing here")
+	}))
 }
 
 // plain is the interceptor of plain HTTP.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestproto"
 )
 
@@ -54,7 +55,7 @@ func parseRange(h string) (*byteRange, error) {
 		return nil, nil
 	}
 	from, to, ok := strings.Cut(strings.TrimSpace(spec), "-")
-	refused := bad("header Range", "write bytes=FIRST-LAST, bytes=FIRST- or bytes=-LENGTH", "%q is not a range", clip(h))
+	refused := errdefs.Userf(errdefs.InvalidArgument, "header Range", "write bytes=FIRST-LAST, bytes=FIRST- or bytes=-LENGTH", "%q is not a range", clip(h))
 	if !ok {
 		return nil, refused
 	}

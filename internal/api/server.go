@@ -61,7 +61,7 @@ func (a *API) Shutdown(ctx context.Context) error {
 // bodyStall is how long a client may send nothing of a body that it began.
 const bodyStall = time.Minute
 
-// guardBody ends a request whose body stalls.
+// guardBody ends a request whose body stalls. r is not the server's own request.
 func guardBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 && r.Header.Get("Upgrade") == "" {
 		r.Body = &guardedBody{ReadCloser: r.Body, rc: http.NewResponseController(w)}

@@ -1,0 +1,154 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/guestproto"
+	"github.com/dsec-platform/dsec/internal/spec"
+)
+
+// fill gives every field of a struct a value of its own.
+func fill(v reflect.Value, n *int) {
+	*n++
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), n)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fill(v.Index(0), n)
+		fill(v.Index(1), n)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), n)
+	case reflect.String:
+		v.SetString(fmt.Sprint("v", *n))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Float64:
+		v.SetFloat(float64(*n))
+	case reflect.Int, reflect.Int64:
+		v.SetInt(int64(*n))
+	case reflect.Uint64:
+		v.SetUint(uint64(*n))
+	default:
+		panic(v.Kind().String())
+	}
+}
+
+// A field that is added to the spec and forgotten on the wire fails here.
+func TestSpecSurvivesTheWire(t *testing.T) {
+	var s spec.Sandbox
+	n := 0
+	fill(reflect.ValueOf(&s).Elem(), &n)
+	b, err := proto.Marshal(wireSpec(&s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var w dsecv1.Spec
+	if err := proto.Unmarshal(b, &w); err != nil {
+		t.Fatal(err)
+	}
+	if got := domainSpec(&w); !reflect.DeepEqual(got, s) {
+		t.Errorf("got  %+v\nwant %+v", got, s)
+	}
+	if got := domainSpec(nil); !reflect.DeepEqual(got, spec.Sandbox{}) {
+		t.Errorf("nothing said became %+v", got)
+	}
+}
+
+func TestEveryReasonHasACode(t *testing.T) {
+	for _, r := range []errdefs.Reason{errdefs.InvalidArgument, errdefs.NotFound, errdefs.AlreadyExists, errdefs.Conflict, errdefs.IdempotencyClash,
+		errdefs.OpUnknown, errdefs.Unauthenticated, errdefs.Forbidden, errdefs.Unsupported, errdefs.QueueFull, errdefs.NodeFull, errdefs.RateLimited,
+		errdefs.TooLarge, errdefs.DiskFull, errdefs.OutOfMemory, errdefs.TimedOut, errdefs.Canceled, errdefs.BoxGone, errdefs.BoxTampered,
+		errdefs.Unavailable, errdefs.Internal} {
+		if _, ok := codes[r]; !ok {
+			t.Error(r)
+		}
+	}
+}
+
+func TestGuestsAreNeverInfrastructure(t *testing.T) {
+	for _, class := range []string{"infrastructure", "", "x", "policy"} {
+		if e := guestError(&guestproto.WireError{Class: class, Reason: "internal"}); e.Class != errdefs.Policy {
+			t.Errorf("%q became %q", class, e.Class)
+		}
+	}
+	if e := guestError(&guestproto.WireError{Class: "user", Reason: "made up"}); e.Class != errdefs.User || e.Reason != errdefs.InvalidArgument {
+		t.Error(e)
+	}
+}
+
+func TestUnforeseenErrorsAreNotSaid(t *testing.T) {
+	a := New(Config{})
+	e := a.typed(context.Background(), fmt.Errorf("open /var/lib/dsec/secret: permission denied"))
+	if e.Class != errdefs.Infrastructure || bytes.Contains([]byte(e.Error()), []byte("/var")) || e.Cause == nil {
+		t.Error(e)
+	}
+}
+
+func TestUnknownBinaryFields(t *testing.T) {
+	extra := protowire.AppendVarint(protowire.AppendTag(nil, 999, protowire.VarintType), 1)
+	inner, _ := proto.Marshal(&dsecv1.Command{Argv: []string{"a"}})
+	inner = append(inner, extra...)
+	nested := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), inner)
+	for name, b := range map[string][]byte{"top": extra, "nested": nested} {
+		err := newBinaryCodec().UnmarshalRead(context.Background(), bytes.NewReader(b), &dsecv1.RunRequest{})
+		if e := errdefs.From(err); err == nil || e.Object != "field 999" || e.Class != errdefs.User {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	good, _ := proto.Marshal(&dsecv1.RunRequest{Command: &dsecv1.Command{Env: map[string]string{"a": "b"}, Pty: &dsecv1.Pty{Rows: 1}}})
+	if err := newBinaryCodec().UnmarshalRead(context.Background(), bytes.NewReader(good), &dsecv1.RunRequest{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLimiterIsBounded(t *testing.T) {
+	l := newLimiter(Rate{PerSecond: 0.0001, Burst: 1})
+	for i := range 3 * limitedProjects {
+		if err := l.allow(fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(l.at) != limitedProjects || l.order.Len() != limitedProjects {
+		t.Error(len(l.at), l.order.Len())
+	}
+	if err := l.allow(fmt.Sprint(3*limitedProjects - 1)); err == nil {
+		t.Error("the newest was forgotten")
+	}
+}
+
+func TestSignalNames(t *testing.T) {
+	for given, want := range map[string]string{"SIGTERM": "SIGTERM", "term": "SIGTERM", "9": "SIGKILL", "int": "SIGINT"} {
+		if got, err := signalName(given); got != want || err != nil {
+			t.Error(given, got, err)
+		}
+	}
+	for _, given := range []string{"", "0", "SIG", "99", "-1", "rm"} {
+		if got, err := signalName(given); err == nil {
+			t.Error(given, got)
+		}
+	}
+}
+
+func TestRequestIDs(t *testing.T) {
+	if got := requestID("abc-1.2"); got != "abc-1.2" {
+		t.Error(got)
+	}
+	for _, given := range []string{"", "a b", "a\nb", string(make([]byte, 65))} {
+		if got := requestID(given); got == given || len(got) != 24 {
+			t.Errorf("%q: %q", given, got)
+		}
+	}
+}
