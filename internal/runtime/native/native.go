@@ -115,7 +115,9 @@ func New(o Options) (_ *Runtime, err error) {
 	if err := r.probeTrees(guest); err != nil {
 		return nil, unavailable("mounts", "Linux 5.19 or newer with overlay and id-mapped mounts is needed; see dsec doctor", err)
 	}
-	r.stores = store.New(store.Options{Dir: o.DataDir, TmpfsIDs: r.trees.IDMapsTmpfs(), Log: r.log})
+	if r.stores, err = store.New(store.Options{Dir: filepath.Join(o.DataDir, "stores"), TmpfsIDs: r.trees.IDMapsTmpfs(), Log: r.log}); err != nil {
+		return nil, err
+	}
 	r.memory = startMonitor(r)
 	r.probe = r.describe()
 	return r, nil
@@ -155,6 +157,9 @@ func (r *Runtime) release() {
 	}
 	if r.spawns != nil {
 		r.spawns.close()
+	}
+	if r.stores != nil {
+		r.stores.Close()
 	}
 	if r.trees != nil {
 		_ = r.trees.Close()

@@ -15,6 +15,7 @@ import (
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/runtime"
 	"github.com/dsec-platform/dsec/internal/runtime/native/rootfs"
+	"github.com/dsec-platform/dsec/internal/runtime/native/store"
 )
 
 func unavailable(object, remedy string, err error) error {
@@ -64,7 +65,22 @@ func (r *Runtime) describe() runtime.Probe {
 	p := runtime.Probe{OK: true, Features: map[string]string{
 		"cgroup": r.groups.Kind(),
 		"mounts": r.trees.Rung(),
+
+		runtime.FeatureFreeze:    "cgroup2",
+		runtime.FeatureKillAgent: "cgroup2",
+		runtime.FeatureMemory:    r.groups.Kind(),
+		runtime.FeaturePids:      r.groups.Kind(),
+		runtime.FeatureUsers:     "user namespace",
+		runtime.FeatureRoot:      "overlay",
+		runtime.FeatureDirs:      "store",
+		runtime.FeatureUsage:     "cgroup",
 	}}
+	disk, why := r.stores.Disk()
+	p.Features["store-disk"] = string(disk)
+	if disk == store.Tmpfs {
+		p.Missing = append(p.Missing, runtime.Missing{Feature: "store-disk", Reason: why,
+			Remedy: "install e2fsprogs, or mount the data directory's file system with prjquota"})
+	}
 	if err := rootfs.ProbeEROFS(r.o.DataDir); err == nil && r.trees.Rung() == "detached" {
 		p.Features["erofs-file"] = "yes"
 	} else {

@@ -31,6 +31,7 @@ type Store struct {
 	ids     bool
 	size    int64
 	owner   int
+	device  string // loop device of an image
 	destroy func() error
 }
 
@@ -141,10 +142,12 @@ type Record struct {
 	Kind Kind  `json:"kind"`
 	Size int64 `json:"size"`
 	IDs  bool  `json:"ids,omitempty"`
+	// Device is the loop device of an image.
+	Device string `json:"device,omitempty"`
 }
 
 // Record gives it.
-func (s *Store) Record() Record { return Record{s.kind, s.size, s.ids} }
+func (s *Store) Record() Record { return Record{s.kind, s.size, s.ids, s.device} }
 
 // Is says whether the store is what wanted ("tmpfs" or "disk") asks for.
 func (s *Store) Is(wanted string) bool { return (wanted == "tmpfs") == (s.kind == Tmpfs) }
