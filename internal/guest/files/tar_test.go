@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
 
+	"github.com/dsec-platform/dsec/internal/guest/tar"
 	"github.com/dsec-platform/dsec/internal/guestproto"
 )
 
@@ -202,16 +204,62 @@ func TestTarInOwners(t *testing.T) {
 	wantError(t, err, "user", "forbidden")
 }
 
+// TestTarInStaysInside unpacks archives made to get out: nothing beside the target appears or changes.
+func TestTarInStaysInside(t *testing.T) {
+	w := New()
+	defer w.Close()
+	o := &op{w: w, who: w.threads.base}
+	base := t.TempDir()
+	name := rapid.Custom(func(rt *rapid.T) string {
+		return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "l", "..", ".", ""}), 1, 4).Draw(rt, "parts"), "/")
+	})
+	rapid.Check(t, func(rt *rapid.T) {
+		outer, err := os.MkdirTemp(base, "")
+		must(t, err)
+		defer os.RemoveAll(outer)
+		outside := filepath.Join(outer, "outside")
+		must(t, os.WriteFile(outside, []byte("safe"), 0o640))
+		var buf bytes.Buffer
+		tw := tar.NewWriter(&buf)
+		for range rapid.IntRange(1, 6).Draw(rt, "entries") {
+			h := tar.Header{Name: name.Draw(rt, "name"), Mode: 0o777, Type: rapid.SampledFrom([]tar.Type{
+				tar.TypeFile, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeFifo, tar.TypeChar}).Draw(rt, "type")}
+			switch h.Type {
+			case tar.TypeSymlink, tar.TypeLink:
+				h.Linkname = rapid.OneOf(name, rapid.SampledFrom([]string{outer, outside, "../outside", "l/outside"})).Draw(rt, "to")
+			case tar.TypeFile:
+				h.Size = 1
+			}
+			must(t, tw.WriteHeader(&h))
+			if h.Size > 0 {
+				tw.Write([]byte("x"))
+			}
+		}
+		must(t, tw.Close())
+		_, _ = o.unpack(&buf, filepath.Join(outer, "in"))
+		list, _ := os.ReadDir(outer)
+		var st unix.Stat_t
+		must(t, unix.Lstat(outside, &st))
+		if got, _ := os.ReadFile(outside); len(list) != 2 || string(got) != "safe" || st.Nlink != 1 || st.Mode&0o7777 != 0o640 {
+			rt.Fatalf("beside the target: %v, %q, %d links, mode %o", list, got, st.Nlink, st.Mode)
+		}
+	})
+}
+
 // FuzzTarIn unpacks anything; whatever it is, nothing appears beside the target.
 func FuzzTarIn(f *testing.F) {
-	f.Add([]byte(nil))
-	f.Add(make([]byte, 1024))
+	var buf bytes.Buffer
+	w := stdtar.NewWriter(&buf)
+	w.WriteHeader(&stdtar.Header{Name: "a/b", Typeflag: stdtar.TypeReg, Size: 1, Mode: 0o644})
+	w.Write([]byte("x"))
+	w.Close()
+	f.Add(buf.Bytes())
+	worker, outer := New(), f.TempDir()
+	o := &op{w: worker, who: worker.threads.base}
 	f.Fuzz(func(t *testing.T, stream []byte) {
-		outer := t.TempDir()
-		w := New()
-		defer w.Close()
-		o := &op{w: w, who: w.threads.base}
-		_, _ = o.unpack(bytes.NewReader(stream), filepath.Join(outer, "in"))
+		dir := filepath.Join(outer, "in")
+		_, _ = o.unpack(bytes.NewReader(stream), dir)
 		leftovers(t, outer, 1)
+		os.RemoveAll(dir)
 	})
 }

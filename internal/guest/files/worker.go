@@ -10,6 +10,7 @@ package files
 
 import (
 	"io"
+	"os/signal"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -38,6 +39,7 @@ func Run(rw io.ReadWriteCloser) error {
 	unix.Umask(0) // modes are the requests' own
 	// Of the agent's processes only those with CAP_SYS_PTRACE may look into this one, and none has it.
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	signal.Ignore(unix.SIGXFSZ) // a file over the size limit is an error, not the end
 	raiseFileLimit()
 	w := New()
 	defer w.Close()

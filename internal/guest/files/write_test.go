@@ -209,3 +209,25 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("%d of %d blocks are free after the failure", fs.Bfree, fs.Blocks)
 	}
 }
+
+// FuzzRequest decodes anything and resolves its path; it runs no operation.
+func FuzzRequest(f *testing.F) {
+	f.Add(guestproto.Marshal(nil, &guestproto.FileRequest{Path: "~/x", To: "/y", User: "root", Owner: "a:b", Length: -1}))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		o := &op{home: "/home/user"}
+		if guestproto.Unmarshal(body, &o.req) != nil {
+			return
+		}
+		for _, p := range []string{o.req.Path, o.req.To} {
+			path, err := o.resolve(p)
+			if err == nil && (path[0] != '/' || strings.IndexByte(path, 0) >= 0) {
+				t.Fatalf("%q resolves to %q", p, path)
+			}
+			if err == nil {
+				if _, name, err := split(path); err == nil && (name == "" || name == "." || name == ".." || strings.Contains(name, "/")) {
+					t.Fatalf("%q has the name %q", path, name)
+				}
+			}
+		}
+	})
+}
