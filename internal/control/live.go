@@ -25,7 +25,7 @@ type live struct {
 	// busy holds a token while somebody commands the node about this session.
 	busy chan struct{}
 
-	heartbeat atomic.Int64 // unix micros of the owner's last sign of life
+	heartbeat atomic.Int64 // unix micros of the owner's last heartbeat; 0: none yet
 
 	mu      sync.Mutex
 	payload *payload    // until the box has it

@@ -76,7 +76,6 @@ func (c *Control) makeChunk(r *request, req *CreateRequest, root *root, env []st
 		root.users++
 		l.root = root
 		l.payload = &payload{env: env, code: req.Code, codeDir: req.CodeDir}
-		l.heartbeat.Store(at.UnixMicro())
 		l.items = []*item{it}
 		c.live[id] = l
 		lives, taken = append(lives, l), append(taken, it)
@@ -114,6 +113,9 @@ type insertion struct {
 // insert hands the rows over; what follows happens when they are durable.
 func (c *Control) insert(r *request, lives []*live, items []*item) *insertion {
 	in := store.Insert{Project: r.project, Sessions: make([]*store.Session, len(lives))}
+	if s := c.cfg.Scheduler; s.MaxActiveSessions > 0 {
+		in.MaxLive = int64(s.MaxActiveSessions + s.QueueLength) // the queue keeps to it; other servers may not know this one's
+	}
 	for i, l := range lives {
 		in.Sessions[i] = &l.rec
 	}

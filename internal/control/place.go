@@ -55,7 +55,6 @@ func (c *Control) started(l *live, b *node.Bound) {
 	l.mu.Lock()
 	l.payload = nil
 	l.mu.Unlock()
-	l.heartbeat.Store(c.cfg.Now().UnixMicro())
 	if b.Pooled {
 		c.counters.Pooled.Add(1)
 	} else {
