@@ -3,6 +3,7 @@ package template
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
@@ -43,14 +44,24 @@ func (s *Local) ensureBase(ctx context.Context, hostRoot string) (bool, *Templat
 	if err != nil {
 		return false, nil, errdefs.From(err)
 	}
-	if old != nil && old.Version != m.Version {
-		// Versions that sessions still use stay until somebody removes them.
-		if err := s.Remove(ctx, old.Name+"@"+old.Version); err != nil {
-			s.opts.Log.Info("an older host view stays", "template", old.Name+"@"+old.Version, "why", err)
-		}
-	}
+	s.dropOldBases(ctx, view.boot)
 	t, err := s.Get(ctx, m.Name+"@"+m.Version)
 	return true, t, err
+}
+
+// dropOldBases removes host views of earlier boots. One of this boot may be the
+// root of a box that outlived its daemon and is not adopted yet: it stays.
+func (s *Local) dropOldBases(ctx context.Context, boot string) {
+	files, _ := filepath.Glob(s.manifestPath(BaseName, "*"))
+	for _, f := range files {
+		m, err := readManifest(f)
+		if err != nil || !m.HostView || m.Boot == boot {
+			continue
+		}
+		if err := s.Remove(ctx, m.Name+"@"+m.Version); err != nil {
+			s.opts.Log.Info("an older host view stays", "template", m.Name+"@"+m.Version, "why", err)
+		}
+	}
 }
 
 func (s *Local) makeBase(ctx context.Context, view *hostView) (*manifest, error) {
@@ -76,8 +87,8 @@ func (s *Local) makeBase(ctx context.Context, view *hostView) (*manifest, error)
 		}
 	}
 	m := &manifest{Name: BaseName, Created: time.Now().UTC(), Source: "host", HostView: true, HostBinds: view.binds,
-		Fingerprint: view.fingerprint,
-		Layers:      []LayerRef{{Digest: in.Digest, Size: in.Size, Format: string(in.Format), Note: "host view"}}}
+		Fingerprint: view.fingerprint, Boot: view.boot,
+		Layers: []LayerRef{{Digest: in.Digest, Size: in.Size, Format: string(in.Format), Note: "host view"}}}
 	if err := m.seal(); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package template
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/layer/jsonfile"
 	"github.com/dsec-platform/dsec/internal/runtime"
 )
 
@@ -75,7 +78,9 @@ func TestBaseFollowsTheHost(t *testing.T) {
 	if made, _, err := s.ensureBase(t.Context(), host); err != nil || made {
 		t.Errorf("made again without a change: %v", err)
 	}
-	// The host's loader cache changes; the old version stays while it is in use.
+	release()
+	// The host's loader cache changes. A box that outlived its daemon may stand on the
+	// old version: it stays until the next boot.
 	if err := os.WriteFile(filepath.Join(host, "etc/ld.so.cache"), []byte("upgraded"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -86,8 +91,24 @@ func TestBaseFollowsTheHost(t *testing.T) {
 	if all, err := s.List(t.Context()); err != nil || len(all) != 2 {
 		t.Errorf("%d versions, %v", len(all), err)
 	}
-	release()
-	if err := s.Remove(t.Context(), first.Ref()); err != nil {
+	m, err := s.find(first.Ref())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Boot = "an earlier one"
+	if err := jsonfile.Write(s.manifestPath(m.Name, m.Version), m, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(host, "etc/ld.so.cache"), []byte("upgraded again"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.ensureBase(t.Context(), host); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(t.Context(), first.Ref()); !errors.Is(err, errdefs.ErrNotFound) {
+		t.Errorf("a view of an earlier boot is left: %v", err)
+	}
+	if _, err := s.Get(t.Context(), second.Ref()); err != nil {
 		t.Error(err)
 	}
 }

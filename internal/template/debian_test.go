@@ -1,11 +1,15 @@
 package template
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestHostSources(t *testing.T) {
@@ -38,6 +42,48 @@ func TestHostSources(t *testing.T) {
 	}
 }
 
+// runIn runs a command as the user over a template's layers, mounted as a box
+// has them but for the ids.
+func runIn(t *testing.T, s *Local, tpl *Template, argv ...string) string {
+	t.Helper()
+	fsfd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fsfd)
+	for _, l := range tpl.Layers {
+		in, err := s.Layers().Get(l.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := in.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := unix.FsconfigSetFd(fsfd, "lowerdir+", int(f.Fd())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.FsconfigCreate(fsfd); err != nil {
+		t.Fatal(err)
+	}
+	root, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(root)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Err = nil // the program is in the root, not here
+	cmd.Path, cmd.Dir = argv[0], "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: fmt.Sprintf("/proc/self/fd/%d", root), Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v", out, err)
+	}
+	return string(out)
+}
+
 // A real build downloads some 40 MB: it runs when it is asked for.
 func TestDebianBuild(t *testing.T) {
 	if os.Getenv("DSEC_TEST_DOWNLOADS") == "" || testing.Short() {
@@ -57,6 +103,9 @@ func TestDebianBuild(t *testing.T) {
 	t.Logf("%s: %d MiB, %d lines of progress", tpl.Ref(), tpl.Size>>20, len(log))
 	for _, l := range tpl.Layers {
 		t.Logf("%+v", l)
+	}
+	if out := runIn(t, s, tpl, "/usr/bin/python3", "-c", "import ssl, json, os, pwd; print(os.getuid(), pwd.getpwuid(1000).pw_dir)"); out != "1000 /home/user\n" {
+		t.Errorf("python says %q", out)
 	}
 	again, err := s.Import(t.Context(), req)
 	if err != nil || again.Version != tpl.Version {

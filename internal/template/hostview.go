@@ -45,6 +45,7 @@ type hostView struct {
 	files       []hostFile
 	top         []hostFile // links and view points
 	binds       []runtime.HostBind
+	boot        string // boot id
 	fingerprint string
 }
 
@@ -56,7 +57,8 @@ type hostFile struct {
 
 // readHost looks at what a host view shows, without reading content.
 func readHost(root string) (*hostView, error) {
-	v := &hostView{root: root}
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	v := &hostView{root: root, boot: string(bytes.TrimSpace(boot))}
 	for _, name := range hostTop {
 		if err := v.addTop(name); err != nil {
 			return nil, err
@@ -180,8 +182,7 @@ func skipUnreadable(err error) error {
 // copy is not flushed to disk.
 func (v *hostView) sum() string {
 	h := sha256.New()
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	fmt.Fprintf(h, "host view 1\n%s\n%+v\n", bytes.TrimSpace(boot), v.binds)
+	fmt.Fprintf(h, "host view 1\n%s\n%+v\n", v.boot, v.binds)
 	for _, f := range slices.Concat(v.top, v.files) {
 		// The times of a view's own directory say nothing: it is shown, not copied.
 		mtime, size := f.st.Mtim.Nano(), f.st.Size

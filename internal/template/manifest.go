@@ -36,8 +36,9 @@ type manifest struct {
 	Spec            spec.Sandbox       `json:"spec,omitzero"`
 	HostView        bool               `json:"host_view,omitempty"`
 	HostBinds       []runtime.HostBind `json:"host_binds,omitempty"`
-	// Fingerprint of the host that a host view was made from.
+	// Fingerprint of the host that a host view was made from, and its boot id.
 	Fingerprint string `json:"fingerprint,omitempty"`
+	Boot        string `json:"boot,omitempty"`
 }
 
 // seal computes the digest over what a box would notice: not over names, dates
