@@ -50,9 +50,16 @@ func (s *server) fork(r *Request, reply *Reply) {
 			PidFD:                      &pidfd,
 		},
 	}
+	exe, err := clearOf(r.Exe, max(s.null, r.Listen)+1)
+	if err != nil {
+		reply.Errno, reply.Step = errnoOf(err), "duplicate a descriptor"
+		return
+	}
+	if exe != r.Exe {
+		defer unix.Close(exe)
+	}
 	// By descriptor: the binary lies in a directory that the box's ids cannot enter.
-	exe := "/proc/self/fd/" + strconv.Itoa(r.Exe)
-	pid, err := syscall.ForkExec(exe, []string{"dsec-guest"}, attr)
+	pid, err := syscall.ForkExec("/proc/self/fd/"+strconv.Itoa(exe), []string{"dsec-guest"}, attr)
 	s.forked()
 	if err != nil {
 		if pidfd >= 0 {
@@ -62,6 +69,15 @@ func (s *server) fork(r *Request, reply *Reply) {
 		return
 	}
 	reply.Pid, reply.PidFD = pid, pidfd
+}
+
+// clearOf gives fd under a number other than taken: package syscall moves its
+// own pipe to the number after the highest one in ProcAttr.Files.
+func clearOf(fd, taken int) (int, error) {
+	if fd != taken {
+		return fd, nil
+	}
+	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, taken+1)
 }
 
 // joinSelf moves the calling thread. Unlike a write to cgroup.procs this does
