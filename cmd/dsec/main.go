@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/dsec-platform/dsec/internal/cli"
+	"github.com/dsec-platform/dsec/internal/server"
 )
 
-func main() { os.Exit(cli.Main(os.Args[1:], cli.Hooks{})) }
+func main() { os.Exit(cli.Main(os.Args[1:], server.Hooks())) }

@@ -20,7 +20,18 @@ type Options struct {
 	Passes   int
 	Peers    []string
 	RootFS   string // directory that peers run on; needed with Peers
+	// Bare makes the peer "bare": boxes of the runtime alone, without API, SQL,
+	// journal and admission, in this process. Nil: there is none.
+	Bare     func() (Bare, error)
 	Progress func(string)
+}
+
+// Bare is the runtime without the product around it.
+type Bare interface {
+	// Run makes box id and runs `true` in it. The box lives until EndAll.
+	Run(ctx context.Context, id string) error
+	EndAll()
+	Close()
 }
 
 func (o *Options) create(ctx context.Context) (*dsec.Session, error) {
@@ -110,6 +121,7 @@ func Create(ctx context.Context, o Options) ([]Result, map[string]string, error)
 		for _, p := range peers {
 			o.say("pass %d/%d: %s", i+1, o.Passes, p.name)
 			peerPasses[p.name] = append(peerPasses[p.name], o.Load.run(ctx, func(ctx context.Context, _ int) error { return p.once(ctx) }))
+			p.after()
 		}
 	}
 	base := Result{System: "dsec", Mode: o.mode(), Pattern: o.Load.Pattern, Concurrency: o.Load.Concurrency}
@@ -182,7 +194,7 @@ func (o *Options) say(format string, args ...any) {
 func (o *Options) peers() (ps []*peer, absent map[string]string) {
 	absent = map[string]string{}
 	for _, name := range o.Peers {
-		p, err := newPeer(name, o.RootFS)
+		p, err := o.peer(name)
 		if err != nil {
 			absent[name] = "absent: " + err.Error()
 			continue
@@ -190,6 +202,20 @@ func (o *Options) peers() (ps []*peer, absent map[string]string) {
 		ps = append(ps, p)
 	}
 	return ps, absent
+}
+
+func (o *Options) peer(name string) (*peer, error) {
+	if name != "bare" {
+		return newPeer(name, o.RootFS)
+	}
+	if o.Bare == nil {
+		return nil, fmt.Errorf("needs a server that bench starts itself")
+	}
+	b, err := o.Bare()
+	if err != nil {
+		return nil, err
+	}
+	return &peer{name: name, version: "the native runtime alone, same template and spec", run: b.Run, after: b.EndAll, close: b.Close}, nil
 }
 
 func closeAll(ps []*peer) {

@@ -18,12 +18,13 @@ type peer struct {
 	name    string
 	version string
 	run     func(ctx context.Context, id string) error
+	after   func() // ends what a pass left alive on purpose
 	close   func()
 	seq     atomic.Int64
 }
 
 // PeerNames lists the peers that are known.
-func PeerNames() []string { return []string{"bwrap", "crun", "runc", "runsc", "docker"} }
+func PeerNames() []string { return []string{"bwrap", "crun", "runc", "runsc", "docker", "bare"} }
 
 // newPeer prepares a peer on the root file system at rootfs (a plain
 // directory). The error says why it cannot run here.
@@ -37,7 +38,7 @@ func newPeer(name, rootfs string) (*peer, error) {
 		line, _, _ := strings.Cut(string(out), "\n")
 		return strings.TrimSpace(line)
 	}
-	p := &peer{name: name, version: version("--version"), close: func() {}}
+	p := &peer{name: name, version: version("--version"), after: func() {}, close: func() {}}
 	switch name {
 	case "bwrap":
 		p.run = func(ctx context.Context, _ string) error {

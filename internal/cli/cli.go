@@ -17,6 +17,7 @@ import (
 
 	"github.com/dsec-platform/dsec/internal/guestclient"
 	"github.com/dsec-platform/dsec/internal/spec"
+	dsec "github.com/dsec-platform/dsec/sdk/go"
 )
 
 // Hooks are what the composition root adds. Every field may be nil: the command
@@ -28,8 +29,9 @@ type Hooks struct {
 	// Local makes a box in this process, without a server, and gives its guest. done
 	// destroys the box and returns when nothing of it is left.
 	Local func(ctx context.Context, o LocalOptions) (guest guestclient.API, done func() error, err error)
-	// Templates opens the template store of a data directory, for machines where no server runs.
-	Templates func(dataDir string) (Templates, error)
+	// Templates serves the template store of a data directory from this process, for
+	// machines where no server runs; done ends that.
+	Templates func(dataDir string) (c *dsec.Client, done func() error, err error)
 	// NeverGranted are the system calls that no allow_extra gives, for the linter.
 	NeverGranted func() map[string]string
 }

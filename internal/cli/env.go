@@ -32,7 +32,8 @@ type Env struct {
 	output  string
 	quiet   bool
 
-	c *dsec.Client
+	c    *dsec.Client
+	done []func() error // run at the end
 	// transport replaces the network in tests.
 	transport http.RoundTripper
 	// bare is set by commands whose exit code belongs to a command in a box.
@@ -86,6 +87,9 @@ func (e *Env) Client() (*dsec.Client, error) {
 }
 
 func (e *Env) close() {
+	for _, f := range e.done {
+		_ = f()
+	}
 	if e.c != nil {
 		e.c.Close()
 	}
@@ -101,9 +105,9 @@ func (e *Env) serverNamed() bool {
 	return err == nil
 }
 
-// serverAnswers tells whether a server can be reached: a socket may be left
+// ServerAnswers tells whether a server can be reached: a socket may be left
 // over from one that was killed.
-func (e *Env) serverAnswers(ctx context.Context) bool {
+func (e *Env) ServerAnswers(ctx context.Context) bool {
 	if !e.serverNamed() {
 		return false
 	}

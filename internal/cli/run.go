@@ -36,7 +36,7 @@ It needs no server: when none answers, the box is made by this process (as root)
 			if keep && local {
 				return usagef("--keep needs a server: it excludes --local")
 			}
-			if !local && (keep || e.serverAnswers(cmd.Context())) {
+			if !local && (keep || e.ServerAnswers(cmd.Context())) {
 				return e.runRemote(cmd.Context(), &s, c, &f, keep)
 			}
 			return e.runLocal(cmd.Context(), &s, c, &f)

@@ -159,32 +159,40 @@ func (f *makeFlags) spec(e *Env) (*dsecv1.Spec, error) {
 
 func newTemplateImport(e *Env) *cobra.Command {
 	var f makeFlags
-	var platform string
+	var platform, name string
 	var insecure bool
 	cmd := &cobra.Command{
 		Use:   "import NAME SOURCE",
 		Short: "Make a template from an image, a tar or a directory",
 		Long: `Make a template from an image of a registry, or from a path: an OCI layout, a tar
 of "docker save", or a root file system as a tar or directory. An existing path
-(or one that begins with / or .) is taken as such, anything else as an image.`,
+(or one that begins with / or .) is taken as such, anything else as an image; a
+prefix tells them apart: oci: for an image, tar:, dir:, archive: or oci-layout: for
+a path.`,
 		Example: `  dsec template import python docker.io/library/python:3.12-slim
   dsec template import mine ./image.tar
   dsec template import tools /srv/rootfs --init 'apt-get install -y jq'`,
-		Args: nArgs(2, 2, "NAME and SOURCE"),
+		Args: nArgs(1, 2, "NAME and SOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sp, err := f.spec(e)
 			if err != nil {
 				return err
 			}
+			if name != "" {
+				args = append([]string{name}, args...)
+			}
+			if len(args) != 2 {
+				return usagef("dsec template import: want NAME and SOURCE")
+			}
 			r := &dsecv1.ImportTemplateRequest{Name: args[0], Platform: platform, Init: f.init, Spec: sp, Env: f.env, Cwd: f.cwd, User: f.user, Fresh: f.fresh, Insecure: insecure}
-			if p := args[1]; isPath(p) {
-				abs, err := filepath.Abs(p)
-				if err != nil {
-					return err
-				}
-				r.Source = &dsecv1.ImportTemplateRequest_Path{Path: abs}
+			image, path, err := source(args[1])
+			if err != nil {
+				return err
+			}
+			if path != "" {
+				r.Source = &dsecv1.ImportTemplateRequest_Path{Path: path}
 			} else {
-				r.Source = &dsecv1.ImportTemplateRequest_Image{Image: p}
+				r.Source = &dsecv1.ImportTemplateRequest_Image{Image: image}
 			}
 			return e.makeTemplate(cmd.Context(), func(ctx context.Context, s Templates, progress func(*dsecv1.Progress)) (*dsecv1.Template, error) {
 				return s.Import(ctx, r, progress)
@@ -193,17 +201,28 @@ of "docker save", or a root file system as a tar or directory. An existing path
 	}
 	f.register(cmd)
 	cmd.Flags().StringVar(&platform, "platform", "", "platform of a multi-platform image, such as linux/amd64 (default the server's)")
+	cmd.Flags().StringVar(&name, "name", "", "name of the template, instead of the first argument")
 	cmd.Flags().BoolVar(&insecure, "insecure", false, "talk plain HTTP to the registry")
 	return cmd
 }
 
-// isPath tells a path from the name of an image.
-func isPath(s string) bool {
-	if strings.HasPrefix(s, "/") || strings.HasPrefix(s, ".") {
-		return true
+// source tells an image from a path, which is made absolute.
+func source(s string) (image, path string, err error) {
+	kind, rest, ok := strings.Cut(s, ":")
+	if ok && rest != "" {
+		switch kind {
+		case "oci":
+			return rest, "", nil
+		case "tar", "dir", "archive", "oci-layout":
+			path, err = filepath.Abs(rest)
+			return "", path, err
+		}
 	}
-	_, err := os.Stat(s)
-	return err == nil
+	if _, err := os.Stat(s); err == nil || strings.HasPrefix(s, "/") || strings.HasPrefix(s, ".") {
+		path, err = filepath.Abs(s)
+		return "", path, err
+	}
+	return s, "", nil
 }
 
 func newTemplateBuild(e *Env) *cobra.Command {

@@ -22,8 +22,13 @@ type Templates interface {
 
 // templates gives the server's store, or the data directory's when no server answers.
 func (e *Env) templates(ctx context.Context) (Templates, error) {
-	if e.hooks.Templates != nil && !e.serverAnswers(ctx) {
-		return e.hooks.Templates(e.absDataDir())
+	if e.hooks.Templates != nil && !e.ServerAnswers(ctx) {
+		c, done, err := e.hooks.Templates(e.absDataDir())
+		if err != nil {
+			return nil, err
+		}
+		e.done = append(e.done, done)
+		return remoteTemplates{c}, nil
 	}
 	c, err := e.Client()
 	if err != nil {

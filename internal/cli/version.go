@@ -4,22 +4,18 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
+	"github.com/dsec-platform/dsec/internal/version"
 )
-
-// Version is the release, set by the linker; a build without it tells its commit.
-var Version = ""
 
 // versionInfo is what dsec version says.
 type versionInfo struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
-	Date    string `json:"date,omitempty"`
 	Go      string `json:"go"`
 	Arch    string `json:"arch"`
 	Server  string `json:"server,omitempty"`
@@ -31,7 +27,7 @@ func newVersion(e *Env) *cobra.Command {
 		Example: "  dsec version -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := buildVersion()
-			if e.serverAnswers(cmd.Context()) {
+			if e.ServerAnswers(cmd.Context()) {
 				ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
 				defer cancel()
 				if c, err := e.Client(); err == nil {
@@ -53,23 +49,8 @@ func newVersion(e *Env) *cobra.Command {
 }
 
 func buildVersion() versionInfo {
-	v := versionInfo{Version: Version, Go: runtime.Version(), Arch: runtime.GOOS + "/" + runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return v
-	}
-	if v.Version == "" {
-		v.Version = info.Main.Version
-	}
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			v.Commit = s.Value[:min(12, len(s.Value))]
-		case "vcs.time":
-			v.Date = s.Value
-		}
-	}
-	return v
+	commit := version.Revision()
+	return versionInfo{Version: version.Version, Commit: commit[:min(12, len(commit))], Go: runtime.Version(), Arch: runtime.GOOS + "/" + runtime.GOARCH}
 }
 
 func orDash(s string) string {

@@ -1,0 +1,91 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/guestclient"
+	"github.com/dsec-platform/dsec/internal/guestproto"
+	"github.com/dsec-platform/dsec/internal/runtime"
+	"github.com/dsec-platform/dsec/internal/runtime/native"
+	"github.com/dsec-platform/dsec/internal/template"
+)
+
+// Builder runs a template's init steps in boxes of the native runtime, under
+// the rules of every box: no network, the build profile, limits.
+type Builder struct{ Runtime runtime.Runtime }
+
+var _ template.Builder = Builder{}
+
+// Limits of an init step.
+var buildLimits = runtime.Limits{Memory: 4 << 30, Pids: 4096}
+
+const buildDisk = 16 << 30
+
+// RunInBox implements template.Builder.
+func (b Builder) RunInBox(ctx context.Context, run template.BuildRun, collect func(string) error) (err error) {
+	box, err := b.Runtime.Create(ctx, runtime.Config{
+		ID: "build-" + strings.ToLower(rand.Text()[:16]), Root: run.Root, RootWritable: true,
+		Claim: runtime.Claim{
+			Limits: buildLimits, Hostname: "build", User: "root", Store: "disk", StoreSize: buildDisk, TmpSize: 1 << 30,
+			Seccomp: runtime.Seccomp{Profile: "build"}, NewPrivileges: true, Env: run.Env,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, box.Destroy(context.WithoutCancel(ctx))) }()
+	conn, err := box.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	guest, err := guestclient.New(ctx, conn)
+	if err != nil {
+		return err
+	}
+	defer guest.Close()
+	if err := stepIn(ctx, guest, run); err != nil {
+		return err
+	}
+	freezer, ok := box.(native.Freezer)
+	if !ok {
+		return errdefs.Userf(errdefs.Unsupported, "runtime "+b.Runtime.Name(), "use the native runtime", "its boxes cannot become layers")
+	}
+	return freezer.FreezeUpper(ctx, collect)
+}
+
+func stepIn(ctx context.Context, guest guestclient.API, run template.BuildRun) error {
+	st, err := guest.Start(ctx, guestproto.ExecRequest{OpID: "build", Argv: run.Argv, Cwd: run.Cwd, User: "root"})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	for {
+		ev, err := st.Recv()
+		if errors.Is(err, io.EOF) {
+			return errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "init step", "its stream ended early")
+		}
+		if err != nil {
+			return err
+		}
+		switch ev.Kind {
+		case guestproto.EventOutput:
+			if run.Output != nil {
+				_, _ = run.Output.Write(ev.Data)
+			}
+		case guestproto.EventExit:
+			r := ev.Result
+			if r.Error != nil {
+				return errdefs.Userf(errdefs.InvalidArgument, "init step", r.Error.Remedy, "%s", r.Error.Message)
+			}
+			if r.ExitCode != 0 {
+				return errdefs.Userf(errdefs.InvalidArgument, "init step "+strings.Join(run.Argv, " "), "see its output above", "ended with %d %s", r.ExitCode, r.Signal)
+			}
+			return nil
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/spec"
+)
+
+// File is the configuration file of `dsec up`. Unknown keys are refused.
+type File struct {
+	// Scheduler is the seeds' scheduler_config.
+	Scheduler spec.Scheduler `yaml:"scheduler_config"`
+	// DataMounts are host directories that sessions may mount, read-only.
+	DataMounts []string `yaml:"data_mounts"`
+	// ReserveMemory is kept from boxes for the machine itself.
+	ReserveMemory spec.Bytes `yaml:"reserve_memory"`
+}
+
+// ReadFile reads a configuration file; "" is an empty one. What is wrong is
+// named with its line and field.
+func ReadFile(path string) (File, error) {
+	var f File
+	if path == "" {
+		return f, nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return f, errdefs.Userf(errdefs.NotFound, "file "+path, "name a readable file with --config", "%w", err)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(b))
+	dec.KnownFields(true)
+	if err := dec.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
+		return f, errdefs.Userf(errdefs.InvalidArgument, "file "+path, "see `dsec up --help` for the keys", "%w", err)
+	}
+	if err := spec.ValidateScheduler(&f.Scheduler); err != nil {
+		return f, errdefs.Userf(errdefs.InvalidArgument, "file "+path, "", "%w", err)
+	}
+	for i, dir := range f.DataMounts {
+		if !filepath.IsAbs(dir) || filepath.Clean(dir) == "/" {
+			return f, errdefs.Userf(errdefs.InvalidArgument, fmt.Sprintf("file %s: data_mounts[%d]", path, i), "name a directory of data by its absolute path", "%q cannot be mounted into boxes", dir)
+		}
+	}
+	return f, nil
+}
