@@ -78,7 +78,11 @@ func (e *Env) Client() (*dsec.Client, error) {
 	if e.c != nil {
 		return e.c, nil
 	}
-	c, err := dsec.New(dsec.Options{URL: e.URL(), Project: e.project, Transport: e.transport, RetryFor: 5 * time.Second})
+	patience := 5 * time.Second // a server that restarts is waited for
+	if !e.serverNamed() {
+		patience = -1 // where no socket is, none will come
+	}
+	c, err := dsec.New(dsec.Options{URL: e.URL(), Project: e.project, Transport: e.transport, RetryFor: patience})
 	if err != nil {
 		return nil, err
 	}
