@@ -9,15 +9,15 @@ import (
 
 // Counters since the start. Read them at any time.
 type Counters struct {
-	Created, Queued, Refused, Revoked    atomic.Int64 // sessions; Refused by queue or quota; Revoked: creates
-	Pooled, Cold, NodeFull               atomic.Int64 // placements
-	Completed, Stopped, IdleEnds, Audits atomic.Int64
-	FailedUser, FailedLimit              atomic.Int64
-	FailedPolicy, FailedInfrastructure   atomic.Int64
-	BoxesLost, OOMKills, MemWarnings     atomic.Int64
-	IdempotentHits                       atomic.Int64
-	ReclaimRetries, WriteFailures        atomic.Int64
-	Orphans                              atomic.Int64
+	Created, Queued, Refused, Revoked  atomic.Int64 // sessions; Refused by queue or quota; Revoked: creates
+	Pooled, Cold, NodeFull             atomic.Int64 // placements
+	Completed, IdleEnds, Audits        atomic.Int64
+	FailedUser, FailedLimit            atomic.Int64
+	FailedPolicy, FailedInfrastructure atomic.Int64
+	BoxesLost, OOMKills, MemWarnings   atomic.Int64
+	IdempotentHits                     atomic.Int64
+	ReclaimRetries, WriteFailures      atomic.Int64
+	Orphans                            atomic.Int64
 }
 
 func (c *Counters) end(row session.Row) {

@@ -18,6 +18,13 @@ type root struct {
 
 // takeRoot resolves ref for one user more.
 func (c *Control) takeRoot(ctx context.Context, ref string) (*root, error) {
+	c.mu.Lock()
+	if r := c.roots[ref]; r != nil { // an exact version means the same for ever
+		r.users++
+		c.mu.Unlock()
+		return r, nil
+	}
+	c.mu.Unlock()
 	t, rt, release, err := c.cfg.Templates.Resolve(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -34,14 +41,6 @@ func (c *Control) takeRoot(ctx context.Context, ref string) (*root, error) {
 	c.mu.Unlock()
 	release() // one hold a template is enough
 	return r, nil
-}
-
-// shareRoot adds a user to a root that is held.
-func (c *Control) shareRoot(r *root) *root {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r.users++
-	return r
 }
 
 func (c *Control) dropRoot(r *root) {

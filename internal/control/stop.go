@@ -44,7 +44,6 @@ func (c *Control) Stop(ctx context.Context, project string, sel Selector, reason
 		if err != nil {
 			return StopResult{ID: t.id, Session: c.show(t.live), Err: errdefs.From(err)}
 		}
-		c.counters.Stopped.Add(1)
 		return StopResult{ID: t.id, Session: view(&t.live.rec, row)}
 	}, 1), nil
 }
