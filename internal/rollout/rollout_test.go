@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -320,5 +321,16 @@ func TestSummaryTable(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
+	}
+}
+
+func TestExamplesParse(t *testing.T) {
+	f, err := os.Open("../../examples/rollout/hello.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if ts, err := Read("hello.jsonl", f); err != nil || len(ts) != 4 {
+		t.Errorf("%d tasks, %v", len(ts), err)
 	}
 }
