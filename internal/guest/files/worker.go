@@ -23,7 +23,10 @@ import (
 type Worker struct {
 	threads threads
 	users   users
-	ops     sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	ops    sync.WaitGroup
 }
 
 // New makes a worker with the identity of this process.
@@ -58,8 +61,11 @@ func raiseFileLimit() {
 	}
 }
 
-// Close waits for running operations and ends the worker's threads.
+// Close waits for running operations and ends the worker's threads. Streams that come later are not served.
 func (w *Worker) Close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
 	w.ops.Wait()
 	w.threads.close()
 }
@@ -76,7 +82,14 @@ type op struct {
 
 // Serve serves one stream to its end; it is a mux.Config's Accept.
 func (w *Worker) Serve(s *mux.Stream, body []byte) {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		_ = s.Close()
+		return
+	}
 	w.ops.Add(1)
+	w.mu.Unlock()
 	defer w.ops.Done()
 	if err := w.serve(s, body); err != nil {
 		s.Reset(wireError("file", err))
