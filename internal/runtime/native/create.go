@@ -165,20 +165,14 @@ func (r *Runtime) startGuest(ctx context.Context, id string, slot int, birth *cg
 	if err != nil {
 		return nil, err
 	}
-	home, err := r.groups.Home()
-	if err != nil {
-		unix.Close(listen)
-		return nil, err
-	}
 	result := make(chan spawned, 1)
 	go func() {
 		// The guest must be the only one who has the listening end: its death is then seen by every connection.
 		defer unix.Close(listen)
-		defer closeFDs(home)
 		var s spawned
 		s.pid, s.pidfd, s.err = r.spawns.spawn(ctx, &spawner.Request{
 			Kind: spawner.KindSpawn, Base: uint32(slotBase(slot)), Count: idCount,
-			Listen: listen, Exe: int(r.guest.Fd()), Cgroup: birth.Cgroup, Join: birth.Join, Home: home,
+			Listen: listen, Exe: int(r.guest.Fd()), Cgroup: birth.Cgroup, Join: birth.Join,
 		})
 		result <- s
 	}()

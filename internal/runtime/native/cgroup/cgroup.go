@@ -55,7 +55,6 @@ type layout interface {
 	remove(id string) error // all but the cgroup2 directory
 	list() ([]string, error)
 	parking() ([]int, error)
-	home() ([]int, error)
 	close()
 }
 
@@ -63,7 +62,7 @@ type layout interface {
 // guest has been told.
 type Birth struct {
 	Cgroup     int   // cgroup2 directory that the guest is cloned into
-	Join       []int // v1 `tasks` files that the guest is born in
+	Join       []int // v1 `tasks` files that the guest moves itself into
 	AgentTasks []int // v1 `tasks` files for agent processes
 	AgentDir   int   // the agent's cgroup2 directory
 	// Memory and Pids are the files that tell of OOM kills and refused forks.
@@ -209,10 +208,6 @@ func (n *Node) Parking() (dir int, join []int, err error) {
 	dir, err = openDir(n.unified, parking)
 	return dir, join, err
 }
-
-// Home opens the `tasks` files that a forking thread of the spawner goes back
-// to, one for each of Birth.Join. The caller closes them.
-func (n *Node) Home() ([]int, error) { return n.layout.home() }
 
 // Close closes descriptors; groups stay.
 func (n *Node) Close() {

@@ -231,19 +231,6 @@ func (h *hybrid) parking() ([]int, error) {
 	return fds, nil
 }
 
-func (h *hybrid) home() ([]int, error) {
-	fd, err := openWrite(h.dirs["memory"], parking+"/tasks")
-	if errors.Is(err, fs.ErrNotExist) { // no spawner was started yet
-		if err = mkdirAt(h.dirs["memory"], parking); err == nil || errors.Is(err, fs.ErrExist) {
-			fd, err = openWrite(h.dirs["memory"], parking+"/tasks")
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return []int{fd}, nil
-}
-
 func (h *hybrid) close() {
 	for _, fd := range h.dirs {
 		unix.Close(fd)

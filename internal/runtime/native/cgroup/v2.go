@@ -182,5 +182,4 @@ func (v *v2) remove(id string) error {
 
 func (v *v2) list() ([]string, error) { return nil, nil }
 func (v *v2) parking() ([]int, error) { return nil, nil }
-func (v *v2) home() ([]int, error)    { return nil, nil }
 func (v *v2) close()                  {}

@@ -17,7 +17,6 @@ import (
 const Linger = 10 * time.Second
 
 type server struct {
-	null  int
 	mu    sync.Mutex
 	conns int
 	idle  *time.Timer
@@ -32,11 +31,9 @@ func Serve(listen int) error {
 		return err
 	}
 	unix.CloseOnExec(listen)
-	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	s := &server{null: null}
+	// Threads here sit in blocking calls, not on processors.
+	runtime.GOMAXPROCS(max(16, runtime.NumCPU()))
+	s := &server{}
 	s.born = sync.NewCond(&s.mu)
 	s.idle = time.AfterFunc(Linger, s.exitIfIdle)
 	go s.reap()
@@ -103,13 +100,19 @@ func (s *server) forked() {
 	s.born.Signal()
 }
 
-// serve answers one connection on a thread of its own: the thread moves itself
-// through cgroups, and a blocking read wakes it without a detour.
+// serve answers one connection on a thread of its own, which a blocking read
+// wakes without a detour.
 func (s *server) serve(conn int) {
 	runtime.LockOSThread()
-	// No unlock: a thread that may be in a box's cgroup dies with its connection.
+	defer runtime.UnlockOSThread()
 	defer s.count(-1)
 	defer unix.Close(conn)
+	var last *child
+	defer func() {
+		if last != nil {
+			last.wait()
+		}
+	}()
 	buf := make([]byte, 4096)
 	oob := make([]byte, unix.CmsgSpace(64*4))
 	for {
@@ -121,7 +124,7 @@ func (s *server) serve(conn int) {
 			return
 		}
 		fds, err := ParseRights(oob[:oobn])
-		ok := err == nil && flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) == 0 && s.handle(conn, buf[:n], fds)
+		ok := err == nil && flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) == 0 && s.handle(conn, buf[:n], fds, &last)
 		for _, fd := range fds {
 			unix.Close(fd)
 		}
@@ -132,7 +135,7 @@ func (s *server) serve(conn int) {
 }
 
 // handle answers one request; false ends the connection.
-func (s *server) handle(conn int, msg []byte, fds []int) bool {
+func (s *server) handle(conn int, msg []byte, fds []int, last **child) bool {
 	var req Request
 	if guestproto.Unmarshal(msg, &req) != nil {
 		return false
@@ -148,7 +151,9 @@ func (s *server) handle(conn int, msg []byte, fds []int) bool {
 	default:
 		return false
 	}
-	reply, usable := s.spawn(&req)
+	var reply Reply
+	*last, reply = spawn(&req, *last)
+	s.forked()
 	var rights []byte
 	if reply.PidFD >= 0 {
 		defer unix.Close(reply.PidFD)
@@ -161,7 +166,7 @@ func (s *server) handle(conn int, msg []byte, fds []int) bool {
 		}
 		return false
 	}
-	return usable
+	return true
 }
 
 func (s *server) quit(conn int) {

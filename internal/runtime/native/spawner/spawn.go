@@ -1,98 +1,70 @@
 package spawner
 
 import (
-	"errors"
 	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC |
-	unix.CLONE_NEWUTS | unix.CLONE_NEWNET | unix.CLONE_NEWCGROUP
-
-// spawn forks one guest. The calling thread must be locked; usable is false
-// when it could not get back to its home cgroups and must end.
-func (s *server) spawn(r *Request) (reply Reply, usable bool) {
-	reply.PidFD = -1
-	usable = true
-	for _, fd := range r.Join {
-		if err := joinSelf(fd); err != nil {
-			reply.Errno, reply.Step = errnoOf(err), "join the memory cgroup"
-			break
-		}
+// spawn forks one guest and answers as soon as its user namespace is there:
+// the daemon builds the box's mounts while the child goes on to execute. A guest
+// that cannot be executed ends, which its pidfd tells.
+//
+// last is the thread's child before, whose memory must not go while it is needed.
+func spawn(r *Request, last *child) (*child, Reply) {
+	if last != nil {
+		last.wait()
 	}
-	if reply.Errno == 0 {
-		s.fork(r, &reply)
+	fail := func(step string, err error) (*child, Reply) {
+		return nil, Reply{Errno: errnoOf(err), Step: step, PidFD: -1}
 	}
-	for _, fd := range r.Home {
-		if joinSelf(fd) != nil {
-			usable = false
-		}
+	var gate [2]int
+	if err := unix.Pipe2(gate[:], unix.O_CLOEXEC); err != nil {
+		return fail("make a pipe", err)
 	}
-	return reply, usable
-}
-
-func (s *server) fork(r *Request, reply *Reply) {
-	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(r.Base), Size: int(r.Count)}}
-	pidfd := -1
-	attr := &syscall.ProcAttr{
-		Files: []uintptr{uintptr(s.null), uintptr(s.null), uintptr(s.null), uintptr(r.Listen)},
-		Sys: &syscall.SysProcAttr{
-			Cloneflags:                 namespaces,
-			UidMappings:                ids,
-			GidMappings:                ids,
-			GidMappingsEnableSetgroups: true, // apt and su in the box need setgroups
-			Credential:                 &syscall.Credential{},
-			Setsid:                     true,
-			UseCgroupFD:                true,
-			CgroupFD:                   r.Cgroup,
-			PidFD:                      &pidfd,
-		},
+	defer unix.Close(gate[0])
+	defer unix.Close(gate[1])
+	c := &child{pidfd: -1}
+	c.compile(r, gate)
+	pid, errno := c.start()
+	if errno != 0 {
+		return fail("clone the guest", errno)
 	}
-	exe, err := clearOf(r.Exe, max(s.null, r.Listen)+1)
+	err := writeMaps(pid, r)
+	if err == nil {
+		_, err = unix.Write(gate[1], []byte{1})
+	}
 	if err != nil {
-		reply.Errno, reply.Step = errnoOf(err), "duplicate a descriptor"
-		return
+		_ = unix.PidfdSendSignal(int(c.pidfd), unix.SIGKILL, nil, 0)
+		unix.Close(int(c.pidfd))
+		_, reply := fail("map the ids of the guest", err)
+		return c, reply
 	}
-	if exe != r.Exe {
-		defer unix.Close(exe)
-	}
-	// By descriptor: the binary lies in a directory that the box's ids cannot enter.
-	pid, err := syscall.ForkExec("/proc/self/fd/"+strconv.Itoa(exe), []string{"dsec-guest"}, attr)
-	s.forked()
-	if err != nil {
-		if pidfd >= 0 {
-			unix.Close(pidfd)
+	return c, Reply{Pid: pid, PidFD: int(c.pidfd)}
+}
+
+// writeMaps gives the child's user namespace the box's ids. setgroups stays
+// allowed: apt and su in the box need it.
+func writeMaps(pid int, r *Request) error {
+	line := strconv.AppendUint(append(strconv.AppendUint([]byte("0 "), uint64(r.Base), 10), ' '), uint64(r.Count), 10)
+	dir := "/proc/" + strconv.Itoa(pid)
+	for _, name := range []string{"/uid_map", "/gid_map"} {
+		fd, err := unix.Open(dir+name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
 		}
-		reply.Errno, reply.Step = errnoOf(err), "clone and execute the guest"
-		return
-	}
-	reply.Pid, reply.PidFD = pid, pidfd
-}
-
-// clearOf gives fd under a number other than taken: package syscall moves its
-// own pipe to the number after the highest one in ProcAttr.Files.
-func clearOf(fd, taken int) (int, error) {
-	if fd != taken {
-		return fd, nil
-	}
-	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, taken+1)
-}
-
-// joinSelf moves the calling thread. Unlike a write to cgroup.procs this does
-// not take the lock that waits for all of the machine.
-func joinSelf(tasks int) error {
-	for {
-		_, err := unix.Write(tasks, []byte("0"))
-		if !errors.Is(err, unix.EINTR) {
+		_, err = unix.Write(fd, line)
+		unix.Close(fd)
+		if err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 func errnoOf(err error) syscall.Errno {
-	if e, ok := errors.AsType[syscall.Errno](err); ok {
+	if e, ok := err.(syscall.Errno); ok && e != 0 {
 		return e
 	}
 	return syscall.EIO

@@ -21,6 +21,9 @@ import (
 // ListenFD is the descriptor of the listening socket that the daemon passes at the start.
 const ListenFD = 3
 
+// maxJoins bounds what a child's list of calls has room for.
+const maxJoins = 4
+
 // Kind of a request.
 type Kind uint8
 
@@ -35,13 +38,12 @@ type Request struct {
 	Kind Kind
 	// Base is the first host id of the box's range, Count its length.
 	Base, Count uint32
-	// Joins is the number of (join, home) pairs among the descriptors.
+	// Joins is the number of v1 `tasks` files among the descriptors.
 	Joins int
 	// The descriptors travel beside the message, in this order.
 	Listen, Exe, Cgroup int
-	// Join are v1 `tasks` files that the guest must be born in; Home those the
-	// forking thread goes back to.
-	Join, Home []int
+	// Join are the v1 `tasks` files that the guest moves itself into.
+	Join []int
 }
 
 // Reply to a request. PidFD is -1 without a child.
@@ -71,24 +73,23 @@ func (r *Request) DecodeFields(d *guestproto.Decoder) {
 		case 3:
 			r.Count = uint32(d.UintMax(1<<32 - 1))
 		case 4:
-			r.Joins = int(d.UintMax(16))
+			r.Joins = int(d.UintMax(maxJoins))
 		}
 	}
 }
 
 // FDs are the descriptors to send with a spawn request.
 func (r *Request) FDs() []int {
-	fds := append(make([]int, 0, 3+2*len(r.Join)), r.Listen, r.Exe, r.Cgroup)
-	return append(append(fds, r.Join...), r.Home...)
+	return append([]int{r.Listen, r.Exe, r.Cgroup}, r.Join...)
 }
 
 // SetFDs takes the received descriptors.
 func (r *Request) SetFDs(fds []int) error {
-	if len(fds) != 3+2*r.Joins {
+	if len(fds) != 3+r.Joins {
 		return errors.New("spawner: wrong number of descriptors")
 	}
 	r.Listen, r.Exe, r.Cgroup = fds[0], fds[1], fds[2]
-	r.Join, r.Home = fds[3:3+r.Joins], fds[3+r.Joins:]
+	r.Join = fds[3:]
 	return nil
 }
 
