@@ -419,3 +419,20 @@ func TestInterruptReachesTheCommandAndCleansUp(t *testing.T) {
 		t.Errorf("code %d, cleaned up %v", code, done)
 	}
 }
+
+func TestCaptureKeepsBothEnds(t *testing.T) {
+	c := newCapture(10)
+	for _, s := range []string{"0123", "45678", "9abcdefghij", "klmnopqrstuvwxyz"} {
+		if n, err := c.Write([]byte(s)); n != len(s) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if o := c.output(); string(o.Head) != "01234" || string(o.Tail) != "vwxyz" || o.Total != 36 || o.Dropped != 26 {
+		t.Errorf("%v", o)
+	}
+	c = newCapture(10)
+	c.Write([]byte("0123456"))
+	if o := c.output(); string(o.Head)+string(o.Tail) != "0123456" || o.Dropped != 0 {
+		t.Errorf("%v", o)
+	}
+}

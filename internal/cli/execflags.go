@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,11 +73,15 @@ func (e *Env) piped(ctx context.Context, box starter, c dsec.Command, interactiv
 	if interactive {
 		feed(rest, e.In, p)
 	}
-	stdout, stderr := e.Out, e.Err
-	if e.JSON() {
-		stdout, stderr = io.Discard, io.Discard
+	if !e.JSON() {
+		return follow(ctx, p, e.Out, e.Err)
 	}
-	return follow(ctx, p, stdout, stderr)
+	stdout, stderr := newCapture(c.MaxOutput), newCapture(c.MaxOutput)
+	r, err := follow(ctx, p, stdout, stderr)
+	if r != nil {
+		r.Stdout, r.Stderr = stdout.output(), stderr.output()
+	}
+	return r, err
 }
 
 // verdict shows how a command ended, where it did not simply exit, and turns its
