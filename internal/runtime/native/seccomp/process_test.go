@@ -147,6 +147,9 @@ socket.getaddrinfo("localhost",80)'`},
 			if _, err := exec.LookPath(tc.need); err != nil {
 				t.Skipf("%s is not installed", tc.need)
 			}
+			if testing.Short() && tc.need == "go" {
+				t.Skip("compiling with an empty cache is slow")
+			}
 			if out, err := child(t, "default", "bash", "-ec", tc.script); err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}
