@@ -114,8 +114,13 @@ func TestSuspendAndResume(t *testing.T) {
 		return w.Suspend(t.Context(), control.DefaultProject, id(s))
 	}
 	both(suspend, "SUSPENDED")
+	waiting := make(chan *control.Session)
+	go func() { waiting <- w.wait(s.ID, "SUSPENDED") }()
 	both(func() ([]control.StopResult, error) { return w.Resume(t.Context(), control.DefaultProject, id(s)) }, "RUNNING")
 	both(suspend, "SUSPENDED")
+	if got := <-waiting; got.Phase != "SUSPENDED" {
+		t.Fatalf("waited for SUSPENDED, got %+v", got)
+	}
 	_, release, err := w.Guest(t.Context(), control.DefaultProject, s.ID) // any op resumes first
 	if err != nil {
 		t.Fatal(err)

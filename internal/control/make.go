@@ -159,7 +159,7 @@ func environment(base []string, req *CreateRequest) []string {
 			env = append(env, name+"="+m[name])
 		}
 	}
-	return dedupe(env)
+	return slices.Clip(dedupe(env)) // it is shared: nobody may append in place
 }
 
 // dedupe keeps the last of each name, in the place of the first.

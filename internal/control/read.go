@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/session"
@@ -56,31 +57,31 @@ func (c *Control) Get(ctx context.Context, project, id string) (*Session, error)
 
 // Wait implements API. Without until it waits for RUNNING. A session that ends is past every phase.
 func (c *Control) Wait(ctx context.Context, project, id string, until ...string) (*Session, error) {
-	first := session.Running
-	for i, u := range until {
-		p := session.Phase(u)
-		if !p.Valid() {
+	phases := []session.Phase{session.Running}
+	if len(until) > 0 {
+		phases = phases[:0]
+	}
+	for _, u := range until {
+		if !session.Phase(u).Valid() {
 			return nil, badPhase("until", u)
 		}
-		if i == 0 || !p.AtLeast(first) {
-			first = p
-		}
+		phases = append(phases, session.Phase(u))
 	}
 	l, s, err := c.lookup(ctx, project, id)
 	if l == nil {
 		return s, err
 	}
-	if _, err := c.waitFor(ctx, l, first); err != nil {
+	if _, err := c.waitFor(ctx, l, phases...); err != nil {
 		return c.show(l), err
 	}
 	return c.show(l), nil
 }
 
-// waitFor returns when the session is told to be as late in its life as p.
-func (c *Control) waitFor(ctx context.Context, l *live, p session.Phase) (session.Row, error) {
+// waitFor returns when the session is told to be in, or past, one of phases.
+func (c *Control) waitFor(ctx context.Context, l *live, phases ...session.Phase) (session.Row, error) {
 	for {
 		row, changed := l.look()
-		if row.Phase.AtLeast(p) {
+		if slices.ContainsFunc(phases, row.Phase.Reached) {
 			return row, nil
 		}
 		select {

@@ -31,6 +31,12 @@ func (p Phase) Valid() bool { return p.rank() >= 0 }
 // equally late, as are COMPLETED and FAILED.
 func (p Phase) AtLeast(q Phase) bool { return p.rank() >= q.rank() }
 
+// Reached tells whether a session that is in p is in, or past, q. A session that has
+// ended is past everything; a suspended one has run.
+func (p Phase) Reached(q Phase) bool {
+	return p == q || p.Terminal() || p.rank() > q.rank() || p == Suspended && q == Running
+}
+
 func (p Phase) rank() int {
 	switch p {
 	case Pending:

@@ -248,3 +248,23 @@ func TestNewID(t *testing.T) {
 		}
 	}
 }
+
+func TestReached(t *testing.T) {
+	for _, c := range []struct {
+		p, q session.Phase
+		want bool
+	}{
+		{session.Pending, session.Pending, true},
+		{session.Pending, session.Scheduled, false},
+		{session.Running, session.Scheduled, true},
+		{session.Running, session.Suspended, false},
+		{session.Suspended, session.Running, true},
+		{session.Running, session.Failed, false},
+		{session.Failed, session.Completed, true},
+		{session.Completed, session.Running, true},
+	} {
+		if c.p.Reached(c.q) != c.want {
+			t.Errorf("%s reached %s: %v", c.p, c.q, !c.want)
+		}
+	}
+}
