@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"strings"
@@ -115,7 +116,13 @@ func TestSuspendAndResume(t *testing.T) {
 	}
 	both(suspend, "SUSPENDED")
 	waiting := make(chan *control.Session)
-	go func() { waiting <- w.wait(s.ID, "SUSPENDED") }()
+	go func() {
+		got, err := w.Wait(context.Background(), control.DefaultProject, s.ID, "SUSPENDED")
+		if err != nil {
+			t.Error(err)
+		}
+		waiting <- got
+	}()
 	both(func() ([]control.StopResult, error) { return w.Resume(t.Context(), control.DefaultProject, id(s)) }, "RUNNING")
 	both(suspend, "SUSPENDED")
 	if got := <-waiting; got.Phase != "SUSPENDED" {
