@@ -8,4 +8,5 @@ cd "$(dirname "$0")/.."
 
 go tool -modfile=tools/go.mod buf lint
 go tool -modfile=tools/go.mod buf generate
-go generate ./internal/...
+# The embedded programs are built, not generated: make embedded.
+go generate -skip build-embedded ./internal/...

@@ -37,13 +37,14 @@ type Config struct {
 	Runtimes []string
 }
 
-// API is the gateway. It serves as soon as it is made, but says that it is not
-// ready until SetReady. It is safe for concurrent use.
+// API is the gateway. Until SetReady it answers health checks, and everything
+// else with a retryable unavailable error. It is safe for concurrent use.
 type API struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
 	limiter *limiter
+	large   largeBodies
 	routes  *http.ServeMux
 	open    *http.ServeMux // without a key: health and metrics
 	rpcErr  *connecthttp.ErrorWriter
@@ -123,19 +124,34 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.open.ServeHTTP(w, r)
 		return
 	}
-	c, err := a.authenticate(r)
-	if err == nil {
-		err = a.limiter.allow(c.project)
-	}
+	c, err := a.admit(r)
 	if err != nil {
 		a.refuse(w, r, err)
 		return
 	}
+	size := a.large.size(r)
+	if err := a.large.take(size); err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	defer a.large.give(size)
 	c.request = id
 	// A copy: the server looks at its own request's body to know where the next request begins.
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 	guardBody(w, r)
 	a.routes.ServeHTTP(w, r)
+}
+
+// admit tells who calls, if it may call now.
+func (a *API) admit(r *http.Request) (caller, error) {
+	if !a.ready.Load() {
+		return caller{}, errStarting()
+	}
+	c, err := a.authenticate(r)
+	if err != nil {
+		return caller{}, err
+	}
+	return c, a.limiter.allow(c.project)
 }
 
 // refusing tells whether creates are refused.

@@ -221,3 +221,25 @@ func TestConcurrentRuns(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// Two thousand callers at once, each with its own connection, none refused.
+func TestTwoThousandCallers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: opens 4,000 sockets")
+	}
+	w := newWorld(t)
+	s := w.client(dsec.Options{}).Session(w.session().ID())
+	if _, err := s.Run(t.Context(), dsec.Command{OpID: "slow", Argv: []string{"sleep", "1"}, Background: true}); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 2000 {
+		wg.Go(func() {
+			// All wait for one operation, so that all are there at the same time.
+			if op, err := s.Op(t.Context(), "slow", true); err != nil || op.GetResult() == nil {
+				t.Error(op, err)
+			}
+		})
+	}
+	wg.Wait()
+}

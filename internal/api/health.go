@@ -20,10 +20,14 @@ func (a *API) mountOpen() {
 func (a *API) healthz(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !a.ready.Load():
-		a.refuse(w, r, errdefs.Infraf(errdefs.ScopeNode, errdefs.Unavailable, "server", "it is starting"))
+		a.refuse(w, r, errStarting())
 	case a.refusing():
 		a.refuse(w, r, errdefs.Infraf(errdefs.ScopeNode, errdefs.Unavailable, "server", "it is draining"))
 	default:
 		io.WriteString(w, "ok\n")
 	}
+}
+
+func errStarting() error {
+	return errdefs.Infraf(errdefs.ScopeNode, errdefs.Unavailable, "server", "it is starting")
 }

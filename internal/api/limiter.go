@@ -2,10 +2,13 @@ package api
 
 import (
 	"container/list"
+	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/time/rate"
 
+	"github.com/dsec-platform/dsec/gen/dsec/v1/dsecv1connect"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
@@ -66,3 +69,38 @@ func (l *limiter) allow(project string) error {
 	err.Scope, err.Retryable = errdefs.ScopePlatform, true
 	return err
 }
+
+// maxLarge bounds the bytes of all large request messages in memory at a time;
+// one that is smaller than smallMessage is not counted.
+const (
+	maxLarge     = 1 << 30
+	smallMessage = 1 << 20
+)
+
+// largeBodies counts the creates that carry code: their messages are held whole.
+type largeBodies struct{ bytes atomic.Int64 }
+
+// size is what a request may hold; 0 when it is small.
+func (l *largeBodies) size(r *http.Request) int64 {
+	switch p := r.URL.Path; {
+	case p != dsecv1connect.SessionServiceCreateProcedure && p != dsecv1connect.SessionServiceCreateStreamProcedure:
+		return 0
+	case r.ContentLength < 0, r.Header.Get("Content-Encoding") != "", r.Header.Get("Connect-Content-Encoding") != "", r.Header.Get("Grpc-Encoding") != "":
+		return int64(maxRequest(p)) // it says its size only when it is read
+	case r.ContentLength < smallMessage:
+		return 0
+	}
+	return min(r.ContentLength, int64(maxRequest(r.URL.Path)))
+}
+
+func (l *largeBodies) take(n int64) error {
+	if n == 0 || l.bytes.Add(n) <= maxLarge {
+		return nil
+	}
+	l.bytes.Add(-n)
+	err := errdefs.Limitf(errdefs.RateLimited, "request body", "send it again later, or put the code in by PUT /v1/sessions/{id}/tar", "too many large requests are in flight")
+	err.Scope, err.Retryable = errdefs.ScopePlatform, true
+	return err
+}
+
+func (l *largeBodies) give(n int64) { l.bytes.Add(-n) }

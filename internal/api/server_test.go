@@ -41,6 +41,12 @@ func TestHealth(t *testing.T) {
 	if rec.code != 503 {
 		t.Error("before it is ready:", rec.code)
 	}
+	rec = newRecorder()
+	req, _ = http.NewRequest("PUT", "/v1/sessions/x/files", nil)
+	fresh.ServeHTTP(rec, req)
+	if rec.code != 503 || rec.h.Get("Retry-After") == "" || detail(t, rec.body.String())["retryable"] != true {
+		t.Error("a request before it is ready:", rec.code, rec.body.String())
+	}
 }
 
 type recorder struct {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"reflect"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
+	"github.com/dsec-platform/dsec/gen/dsec/v1/dsecv1connect"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestproto"
 	"github.com/dsec-platform/dsec/internal/spec"
@@ -150,5 +152,32 @@ func TestRequestIDs(t *testing.T) {
 		if got := requestID(given); got == given || len(got) != 24 {
 			t.Errorf("%q: %q", given, got)
 		}
+	}
+}
+
+func TestLargeRequestsAreBounded(t *testing.T) {
+	var l largeBodies
+	big := httptest.NewRequest("POST", dsecv1connect.SessionServiceCreateProcedure, nil)
+	big.ContentLength = 64 << 20
+	n := 0
+	for l.take(l.size(big)) == nil {
+		n++
+	}
+	if n != maxLarge/(64<<20) {
+		t.Error(n)
+	}
+	small := httptest.NewRequest("POST", dsecv1connect.SessionServiceCreateProcedure, nil)
+	if err := l.take(l.size(small)); err != nil {
+		t.Error("a small one:", err)
+	}
+	for range n {
+		l.give(l.size(big))
+	}
+	if got := l.bytes.Load(); got != 0 {
+		t.Error(got, "bytes are still counted")
+	}
+	big.ContentLength = -1
+	if got := l.size(big); got != int64(maxRequest(big.URL.Path)) {
+		t.Error("one that does not say its size counts", got)
 	}
 }

@@ -205,10 +205,10 @@ func (p *Process) Wait(stdout, stderr io.Writer) (*Result, error) {
 	}
 }
 
-// Close detaches. The operation goes on.
+// Close detaches, also from a Recv that waits. The operation goes on.
 func (p *Process) Close() error {
-	p.cancel()
-	return p.stream.Close()
+	p.cancel() // which ends the stream, whichever it is now
+	return nil
 }
 
 // Signal sends a signal to the process group, or with tree to every process of the operation.
