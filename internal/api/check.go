@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/guestproto"
 	"github.com/dsec-platform/dsec/internal/session"
 )
 
@@ -14,14 +15,14 @@ import (
 const (
 	maxSessions   = 32_768
 	maxCode       = 64 << 20
-	maxStdinData  = 16 << 20
+	maxStdinData  = guestproto.MaxStdin
 	maxStdinWrite = 4 << 20
-	maxArgs       = 2 << 20 // bytes of arguments, script and environment together
-	maxPath       = 4096
+	maxText       = 768 << 10 // bytes of arguments, script and environment together: one frame to the guest
+	maxPath       = guestproto.MaxPath
 	maxEnvVars    = 1024
 	maxEnvBytes   = 1 << 20
 	maxLabels     = 64
-	maxOutput     = 64 << 20
+	maxOutput     = guestproto.MaxOutput
 	maxTimeoutMs  = 30 * 24 * 3600 * 1000
 )
 
@@ -158,7 +159,8 @@ func checkLabels(field string, labels map[string]string) error {
 }
 
 // checkPath takes a path or its twin for bytes, and makes a relative one absolute
-// below /workspace. Where it leads is decided inside the box.
+// below /workspace, where commands start too; ~ is the user's home, which the
+// guest knows. Where a path leads is decided inside the box.
 func checkPath(field, path string, raw []byte) (string, error) {
 	if len(raw) > 0 {
 		if path != "" {
@@ -173,7 +175,7 @@ func checkPath(field, path string, raw []byte) (string, error) {
 		return "", bad(field, fmt.Sprintf("use at most %d bytes", maxPath), "has %d bytes", len(path))
 	case strings.IndexByte(path, 0) >= 0:
 		return "", bad(field, "remove the NUL byte", "holds a NUL byte")
-	case path[0] != '/':
+	case path[0] != '/' && path != "~" && !strings.HasPrefix(path, "~/"):
 		path = "/workspace/" + path
 	}
 	return path, nil

@@ -29,6 +29,9 @@ func domainCommand(q *dsecv1.Command) (req guestproto.ExecRequest, made bool, er
 	if err = commandInput(&req, q); err != nil {
 		return req, made, err
 	}
+	if err = checkSize(&req); err != nil {
+		return req, made, err
+	}
 	if req.PTY {
 		if req.Rows, req.Cols, err = ptySize("command.pty", q.GetPty()); err != nil {
 			return req, made, err
@@ -76,9 +79,7 @@ func commandText(req *guestproto.ExecRequest, q *dsecv1.Command) error {
 	case req.Shell != "" && req.Script == "":
 		return bad("command.shell", "give script", "needs a script")
 	}
-	size := len(req.Script)
 	for i, a := range req.Argv {
-		size += len(a) + 1
 		if strings.IndexByte(a, 0) >= 0 {
 			return bad("command.argv["+strconv.Itoa(i)+"]", "remove it", "holds a NUL byte")
 		}
@@ -86,8 +87,20 @@ func commandText(req *guestproto.ExecRequest, q *dsecv1.Command) error {
 	if strings.IndexByte(req.Script, 0) >= 0 || strings.IndexByte(req.Shell, 0) >= 0 {
 		return bad("command.script", "remove it, or put binary data into a file", "holds a NUL byte")
 	}
-	if size > maxArgs {
-		return errdefs.Limitf(errdefs.TooLarge, "field command", "put it into a file and run that", "has %d bytes of text, over %d", size, maxArgs)
+	return nil
+}
+
+// checkSize bounds what goes to the guest in one frame.
+func checkSize(req *guestproto.ExecRequest) error {
+	size := len(req.Script)
+	for _, a := range req.Argv {
+		size += len(a) + 1
+	}
+	for _, e := range req.Env {
+		size += len(e) + 1
+	}
+	if size > maxText {
+		return errdefs.Limitf(errdefs.TooLarge, "field command", "put it into a file and run that", "has %d bytes of arguments, script and environment, over %d", size, maxText)
 	}
 	return nil
 }

@@ -219,7 +219,9 @@ func (f *hostFollower) Recv() (guestproto.ExecEvent, error) {
 		f.op.mu.Unlock()
 		if res != nil {
 			f.done = true
-			return guestproto.ExecEvent{Kind: guestproto.EventExit, Result: res}, nil
+			told := *res // the bytes came as events
+			told.Stdout.Head, told.Stderr.Head = nil, nil
+			return guestproto.ExecEvent{Kind: guestproto.EventExit, Result: &told}, nil
 		}
 		select {
 		case <-change:

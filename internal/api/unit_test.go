@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"reflect"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -179,5 +180,36 @@ func TestLargeRequestsAreBounded(t *testing.T) {
 	big.ContentLength = -1
 	if got := l.size(big); got != int64(maxRequest(big.URL.Path)) {
 		t.Error("one that does not say its size counts", got)
+	}
+}
+
+func TestGathered(t *testing.T) {
+	var k gathered
+	for _, ev := range []guestproto.ExecEvent{
+		{Kind: guestproto.EventOutput, Data: []byte("he")}, {Kind: guestproto.EventOutput, Data: []byte("ad")},
+		{Kind: guestproto.EventGap, Dropped: 10}, {Kind: guestproto.EventOutput, Data: []byte("mid")},
+		{Kind: guestproto.EventGap, Dropped: 7}, {Kind: guestproto.EventOutput, Data: []byte("tail")},
+	} {
+		k.add(&ev)
+	}
+	var o guestproto.Output
+	k.into(&o)
+	if string(o.Head) != "head" || string(o.Tail) != "tail" || o.Dropped != 20 || o.Total != 28 {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestCommandSize(t *testing.T) {
+	for _, c := range []*dsecv1.Command{
+		{Script: strings.Repeat("x", maxText+1)},
+		{Argv: []string{"a", strings.Repeat("x", maxText)}},
+		{Argv: []string{"a"}, Env: map[string]string{"A": strings.Repeat("x", maxText)}},
+	} {
+		if _, _, err := domainCommand(c); errdefs.From(err).Reason != errdefs.TooLarge {
+			t.Error(err)
+		}
+	}
+	if _, _, err := domainCommand(&dsecv1.Command{Script: strings.Repeat("x", 200<<10)}); err != nil {
+		t.Error("200 KiB:", err)
 	}
 }

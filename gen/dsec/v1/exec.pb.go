@@ -77,7 +77,8 @@ func (Stream) EnumDescriptor() ([]byte, []int) {
 	return file_dsec_v1_exec_proto_rawDescGZIP(), []int{0}
 }
 
-// Command is what to run. Where a field has a _bytes twin, the twin is for
+// Command is what to run. Arguments, script and environment together are at most
+// 768 KiB. Where a field has a _bytes twin, the twin is for
 // values that are not UTF-8; at most one of the two is set.
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -106,7 +107,7 @@ type Command struct {
 	CwdBytes []byte `protobuf:"bytes,11,opt,name=cwd_bytes,json=cwdBytes,proto3" json:"cwd_bytes,omitempty"`
 	// Name or uid in the box; empty: the session's user.
 	User string `protobuf:"bytes,12,opt,name=user,proto3" json:"user,omitempty"`
-	// What standard input reads before its end; empty: its end at once.
+	// What standard input reads before its end, to 8 MiB; empty: its end at once.
 	Stdin []byte `protobuf:"bytes,13,opt,name=stdin,proto3" json:"stdin,omitempty"`
 	// Standard input stays open for WriteStdin; excludes stdin.
 	StdinStream bool `protobuf:"varint,14,opt,name=stdin_stream,json=stdinStream,proto3" json:"stdin_stream,omitempty"`
@@ -825,7 +826,7 @@ type ExecEvent_Gap struct {
 }
 
 type ExecEvent_Exit struct {
-	// It ended; the last event.
+	// It ended; the last event. Its output came before, so the result holds none of the bytes.
 	Exit *Result `protobuf:"bytes,4,opt,name=exit,proto3,oneof"`
 }
 

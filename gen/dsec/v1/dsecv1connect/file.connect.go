@@ -3,7 +3,7 @@
 //  GET, HEAD, PUT /v1/sessions/{id}/files?path=…   one file, streamed, with Range
 //  GET, PUT       /v1/sessions/{id}/tar?path=…     a tree as a tar
 //
-// A path is absolute or below /workspace and is always resolved inside the box.
+// A path is absolute, below /workspace, or below the user's home (~/…), and is always resolved inside the box.
 // Where a path field has a _bytes twin, the twin is for names that are not UTF-8;
 // in a request at most one of the two is set, in an answer the twin only when needed.
 
