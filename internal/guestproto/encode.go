@@ -4,7 +4,7 @@ package guestproto
 // protocol break; senders clip or refuse first.
 const (
 	MaxOpID       = 64
-	MaxArgs       = 1 << 15
+	MaxArgs       = 1 << 17
 	MaxArg        = MaxFrame
 	MaxEnv        = 1 << 13
 	MaxName       = 256

@@ -59,9 +59,11 @@ type Spec struct {
 	Argv  []string
 	Env   []string
 	Dir   string // empty: the guest's
-	Files []File
-	TTY   bool // descriptor 0 becomes the controlling terminal
-	Cred  *Cred
+	// SoftDir: start in / where Dir cannot be entered.
+	SoftDir bool
+	Files   []File
+	TTY     bool // descriptor 0 becomes the controlling terminal
+	Cred    *Cred
 	// Bounding is the capability bounding set (bit per capability); 0: leave all as it is.
 	Bounding uint64
 	NoNew    bool   // no_new_privs
@@ -137,7 +139,11 @@ func compile(s *Spec) (*program, *cloneArgs, *uint32) {
 		p.add(StepLimits, unix.SYS_PRLIMIT64, 0, uintptr(r.Resource), keepPtr(p, lim), 0)
 	}
 	p.privileges(s)
-	if s.Dir != "" {
+	switch {
+	case s.SoftDir:
+		p.add(StepChdir, unix.SYS_CHDIR, p.string("/"))
+		p.lax(StepChdir, unix.SYS_CHDIR, p.string(s.Dir))
+	case s.Dir != "":
 		p.add(StepChdir, unix.SYS_CHDIR, p.string(s.Dir))
 	}
 	p.add(StepExec, unix.SYS_RT_SIGPROCMASK, 2, keepPtr(p, new(uint64)), 0, 8)

@@ -51,6 +51,10 @@ type Conn struct {
 	pingSeq uint64
 	ignore  int // what the peer may still send on streams that this side gave up
 
+	watching bool // for a stall
+	timer    *time.Timer
+	asked    time.Time // when a ping was sent to a silent peer; zero: not asked
+
 	peer     guestproto.Hello
 	ready    chan struct{} // closed when peer is known
 	done     chan struct{}
@@ -63,6 +67,14 @@ var epoch = time.Now()
 // to read from it.
 func NewConn(rw io.ReadWriteCloser, cfg Config) (*Conn, error) {
 	c := newConn(rw, cfg)
+	return c, c.greet()
+}
+
+// Connect is NewConn for a client: it reads already, on a goroutine of its own,
+// while the hello is written.
+func Connect(rw io.ReadWriteCloser, cfg Config) (*Conn, error) {
+	c := newConn(rw, cfg)
+	go func() { _ = c.Serve() }()
 	return c, c.greet()
 }
 
@@ -123,6 +135,9 @@ func (c *Conn) Fail(err error) {
 	c.err = err
 	streams := c.streams
 	c.streams = nil
+	if c.timer != nil {
+		c.timer.Stop()
+	}
 	close(c.done)
 	c.mu.Unlock()
 	_ = c.rw.Close()
@@ -335,6 +350,7 @@ func (c *Conn) Open(kind guestproto.Kind, body []byte, end bool) (*Stream, error
 	s.sendEnd = end
 	c.nextID += 2
 	c.streams[s.id] = s
+	c.watch()
 	c.mu.Unlock()
 	if err := c.writeLocked(frameOpen, end, s.id, p); err != nil {
 		return nil, err

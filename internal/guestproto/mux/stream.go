@@ -3,6 +3,7 @@ package mux
 import (
 	"encoding/binary"
 	"io"
+	"os"
 	"sync"
 
 	"github.com/dsec-platform/dsec/internal/guestproto"
@@ -35,15 +36,36 @@ type Stream struct {
 	rest     []byte // of Read
 
 	recvReady, sendReady chan struct{}
+	gone                 chan struct{} // closed by fail
+	finished             chan struct{} // closed by fail or when both directions have ended
+	over                 bool
 }
 
 func newStream(c *Conn, id uint32, kind guestproto.Kind) *Stream {
 	return &Stream{c: c, id: id, kind: kind, recvLeft: Window, sendLeft: Window,
-		recvReady: make(chan struct{}, 1), sendReady: make(chan struct{}, 1)}
+		recvReady: make(chan struct{}, 1), sendReady: make(chan struct{}, 1),
+		gone: make(chan struct{}), finished: make(chan struct{})}
 }
 
 // Kind is what the stream was opened for.
 func (s *Stream) Kind() guestproto.Kind { return s.kind }
+
+// Gone is closed when the stream was reset, by either side or by the loss of the connection.
+func (s *Stream) Gone() <-chan struct{} { return s.gone }
+
+// Finished is closed when both directions have ended, or with Gone.
+func (s *Stream) Finished() <-chan struct{} { return s.finished }
+
+// finish marks the end. The stream's lock is held.
+func (s *Stream) finish() {
+	if !s.over {
+		s.over = true
+		close(s.finished)
+	}
+}
+
+// Conn is the stream's connection.
+func (s *Stream) Conn() *Conn { return s.c }
 
 func wake(ch chan struct{}) {
 	select {
@@ -78,6 +100,9 @@ func (s *Stream) push(f Frame, end bool) error {
 	}
 	s.recvEnd = end
 	over := s.recvEnd && s.sendEnd
+	if over {
+		s.finish()
+	}
 	s.mu.Unlock()
 	wake(s.recvReady)
 	if over {
@@ -102,6 +127,8 @@ func (s *Stream) fail(err error) {
 	s.mu.Lock()
 	if s.err == nil {
 		s.err = err
+		close(s.gone)
+		s.finish()
 	}
 	s.mu.Unlock()
 	wake(s.recvReady)
@@ -111,7 +138,10 @@ func (s *Stream) fail(err error) {
 // Recv gives the next frame: what came before the end is delivered first, then
 // io.EOF at the peer's end, or the error that ended the stream (a *guestproto.WireError
 // when the peer reset it).
-func (s *Stream) Recv() (Frame, error) {
+func (s *Stream) Recv() (Frame, error) { return s.RecvUntil(nil) }
+
+// RecvUntil is Recv that gives os.ErrDeadlineExceeded when cancel is closed first.
+func (s *Stream) RecvUntil(cancel <-chan struct{}) (Frame, error) {
 	for {
 		s.mu.Lock()
 		if s.last != nil {
@@ -150,7 +180,11 @@ func (s *Stream) Recv() (Frame, error) {
 		if err != nil {
 			return Frame{}, err
 		}
-		<-s.recvReady
+		select {
+		case <-s.recvReady:
+		case <-cancel:
+			return Frame{}, os.ErrDeadlineExceeded
+		}
 	}
 }
 
@@ -182,7 +216,11 @@ func (s *Stream) broken(err error) error {
 
 // Send sends one frame of at most MaxPayload bytes, waiting for credit; end
 // closes this side's direction.
-func (s *Stream) Send(f Frame, end bool) error {
+func (s *Stream) Send(f Frame, end bool) error { return s.SendUntil(f, end, nil) }
+
+// SendUntil is Send that gives os.ErrDeadlineExceeded when cancel is closed
+// before there was credit.
+func (s *Stream) SendUntil(f Frame, end bool, cancel <-chan struct{}) error {
 	if len(f.Payload) > MaxPayload {
 		return guestproto.ErrTooLong
 	}
@@ -211,6 +249,9 @@ func (s *Stream) Send(f Frame, end bool) error {
 			s.sendLeft -= cost
 			s.sendEnd = end
 			over := end && s.recvEnd
+			if over {
+				s.finish()
+			}
 			s.mu.Unlock()
 			if over {
 				s.c.forget(s, false)
@@ -218,7 +259,11 @@ func (s *Stream) Send(f Frame, end bool) error {
 			return s.c.write(typ, end, s.id, f.Payload)
 		}
 		s.mu.Unlock()
-		<-s.sendReady
+		select {
+		case <-s.sendReady:
+		case <-cancel:
+			return os.ErrDeadlineExceeded
+		}
 	}
 }
 
@@ -258,9 +303,12 @@ func (s *Stream) Close() error {
 }
 
 // Read reads the peer's data frames; a message among them is a protocol break.
-func (s *Stream) Read(p []byte) (int, error) {
+func (s *Stream) Read(p []byte) (int, error) { return s.ReadUntil(p, nil) }
+
+// ReadUntil is Read that gives os.ErrDeadlineExceeded when cancel is closed first.
+func (s *Stream) ReadUntil(p []byte, cancel <-chan struct{}) (int, error) {
 	if len(s.rest) == 0 {
-		f, err := s.Recv()
+		f, err := s.RecvUntil(cancel)
 		if err != nil {
 			return 0, err
 		}
@@ -278,11 +326,14 @@ func (s *Stream) Read(p []byte) (int, error) {
 const dataChunk = 32 << 10
 
 // Write sends p as data frames.
-func (s *Stream) Write(p []byte) (int, error) {
+func (s *Stream) Write(p []byte) (int, error) { return s.WriteUntil(p, nil) }
+
+// WriteUntil is Write that gives os.ErrDeadlineExceeded when cancel is closed first.
+func (s *Stream) WriteUntil(p []byte, cancel <-chan struct{}) (int, error) {
 	n := 0
 	for n < len(p) {
 		k := min(len(p)-n, dataChunk)
-		if err := s.Send(Frame{Data: true, Payload: p[n : n+k]}, false); err != nil {
+		if err := s.SendUntil(Frame{Data: true, Payload: p[n : n+k]}, false, cancel); err != nil {
 			return n, err
 		}
 		n += k

@@ -1,0 +1,126 @@
+// Package pid1 is what dsec-guest does as the first process of a box: it makes
+// itself hard to reach, takes connections on the listening socket that it was born
+// with, and hands them to set-up or to the guest's server.
+package pid1
+
+import (
+	"errors"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dsec-platform/dsec/internal/guest"
+	"github.com/dsec-platform/dsec/internal/guest/setup"
+	"github.com/dsec-platform/dsec/internal/guestproto"
+)
+
+// ListenFD is the listening socket.
+const ListenFD = 3
+
+// Patience with the daemon: for the boot of this box, and for the preamble of a
+// connection.
+const (
+	bootPatience     = 15 * time.Second
+	preamblePatience = 10 * time.Second
+)
+
+// Memory: an idle guest stays small, and one under load within its cgroup.
+const (
+	gcPercent   = 25
+	memoryLimit = 44 << 20
+	procs       = 2
+)
+
+// Run serves the box until its boot fails or the socket breaks.
+func Run(build string) error {
+	if err := setup.Harden(); err != nil {
+		return err
+	}
+	ignoreSignals()
+	debug.SetGCPercent(gcPercent)
+	debug.SetMemoryLimit(memoryLimit)
+	if runtime.GOMAXPROCS(0) > procs {
+		runtime.GOMAXPROCS(procs)
+	}
+	unix.CloseOnExec(ListenFD)
+	if err := unix.SetNonblock(ListenFD, true); err != nil {
+		return err
+	}
+	l := &listener{file: os.NewFile(ListenFD, "listener"), box: &setup.Box{}, failed: make(chan error, 1)}
+	l.srv = guest.NewServer(guest.Options{Settings: l.box.Settings, Init: true, Build: build})
+	go l.accept()
+	select {
+	case <-l.box.Booted():
+	case err := <-l.failed:
+		return err
+	case <-time.After(bootPatience):
+		return errors.New("no boot")
+	}
+	return <-l.failed
+}
+
+type listener struct {
+	file   *os.File
+	box    *setup.Box
+	srv    *guest.Server
+	failed chan error
+}
+
+func (l *listener) fail(err error) {
+	select {
+	case l.failed <- err:
+	default:
+	}
+}
+
+func (l *listener) accept() {
+	conn, err := l.file.SyscallConn()
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	for {
+		var fd int
+		var err error
+		rerr := conn.Read(func(s uintptr) bool {
+			fd, _, err = unix.Accept4(int(s), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+			return err != unix.EAGAIN
+		})
+		switch {
+		case rerr != nil:
+			l.fail(rerr)
+			return
+		case err == unix.EMFILE || err == unix.ENFILE || err == unix.ENOBUFS || err == unix.ENOMEM:
+			time.Sleep(10 * time.Millisecond)
+		case err == nil:
+			go l.serve(os.NewFile(uintptr(fd), "control"), fd)
+		}
+	}
+}
+
+// serve hands one connection over. Only a process outside of the box, which has
+// no pid in here, may speak to its guest.
+func (l *listener) serve(f *os.File, fd int) {
+	defer f.Close()
+	if cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil || cred.Pid != 0 {
+		return
+	}
+	_ = f.SetReadDeadline(time.Now().Add(preamblePatience))
+	var p [guestproto.PreambleSize]byte
+	if _, err := io.ReadFull(f, p[:]); err != nil {
+		return
+	}
+	_ = f.SetReadDeadline(time.Time{})
+	switch p {
+	case guestproto.Preamble(guestproto.PreambleControl):
+		_ = l.srv.Serve(f)
+	case guestproto.Preamble(guestproto.PreambleSetup):
+		if err := l.box.Serve(fd); err != nil && l.box.Settings() == nil {
+			l.fail(err)
+		}
+	}
+}

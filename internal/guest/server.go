@@ -1,0 +1,221 @@
+package guest
+
+import (
+	"errors"
+	"io"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dsec-platform/dsec/internal/guest/setup"
+	"github.com/dsec-platform/dsec/internal/guestproto"
+	"github.com/dsec-platform/dsec/internal/guestproto/mux"
+)
+
+// Version of the protocol; the minor rises with every addition.
+const (
+	Major = 1
+	Minor = 0
+)
+
+// Options of a Server.
+type Options struct {
+	// Settings gives what ops start from; nil before the box stands.
+	Settings func() *setup.Settings
+	// Init says that this process is PID 1 of a box and reaps every child.
+	Init bool
+	// Files serves file streams on rw in this process. nil: a worker process is
+	// started (this program again, as WorkerName), which needs Init.
+	Files func(rw io.ReadWriteCloser)
+	Build string
+}
+
+// Limits of what a guest keeps: results of ended ops, output of all ops.
+const (
+	maxOps       = 2048
+	outputBudget = 24 << 20
+)
+
+// Server serves one box. Its ops outlive the connections.
+type Server struct {
+	opt       Options
+	ops       *table[*op]
+	files     *table[*fileOp]
+	budget    *budget
+	reaper    *reaper
+	leaves    leaves
+	sessions  sessions
+	worker    worker
+	oomScored bool
+	bootID    string
+
+	mu   sync.Mutex
+	conn *mux.Conn
+	orph chan struct{} // asks for a look at survivors
+}
+
+// NewServer makes a server. It starts nothing.
+func NewServer(opt Options) *Server {
+	s := &Server{opt: opt, ops: newTable[*op](maxOps), files: newTable[*fileOp](maxOps), orph: make(chan struct{}, 1)}
+	s.budget = &budget{left: outputBudget, evict: s.ops.evict}
+	s.reaper = newReaper(opt.Init, s.orphaned)
+	s.bootID = randomID()
+	if b := readRegular("/proc/self/oom_score_adj", 16); len(b) > 0 && b[0] != '0' {
+		s.oomScored = true
+	}
+	return s
+}
+
+// Serve serves a control connection whose preamble was read, until it ends. The
+// newest connection replaces the one before: its streams end, the ops go on.
+func (s *Server) Serve(rw io.ReadWriteCloser) error {
+	c, err := mux.NewConn(rw, mux.Config{
+		Hello:  guestproto.Hello{Major: Major, Minor: Minor, Build: s.opt.Build, BootID: s.bootID},
+		Accept: s.accept,
+	})
+	if err != nil {
+		_ = c.Close()
+		return err
+	}
+	s.mu.Lock()
+	old := s.conn
+	s.conn = c
+	s.mu.Unlock()
+	if old != nil {
+		_ = old.Close()
+	}
+	err = c.Serve()
+	s.mu.Lock()
+	if s.conn == c {
+		s.conn = nil
+	}
+	s.mu.Unlock()
+	return err
+}
+
+// errNotBooted is the answer before the box stands.
+var errNotBooted = userError("unavailable", "box", "it is not set up yet", "try again")
+
+func (s *Server) settings() (*setup.Settings, *guestproto.WireError) {
+	if set := s.opt.Settings(); set != nil {
+		return set, nil
+	}
+	return nil, errNotBooted
+}
+
+// accept serves one stream.
+func (s *Server) accept(st *mux.Stream, body []byte) {
+	err := s.dispatch(st, body)
+	var w *guestproto.WireError
+	switch {
+	case err == nil:
+	case errors.As(err, &w):
+		st.Reset(w)
+	default: // the stream or the connection is gone
+	}
+	_ = st.Close()
+}
+
+func (s *Server) dispatch(st *mux.Stream, body []byte) error {
+	switch k := st.Kind(); {
+	case k == guestproto.KindExec:
+		return s.exec(st, body)
+	case k == guestproto.KindDial:
+		return s.dial(st, body)
+	case k.File():
+		return s.file(st, body)
+	}
+	var r guestproto.OpRequest
+	if err := guestproto.Unmarshal(body, &r); err != nil {
+		return badRequest(err)
+	}
+	switch st.Kind() {
+	case guestproto.KindAttach:
+		return s.attach(st, &r)
+	case guestproto.KindGet:
+		return s.get(st, &r)
+	case guestproto.KindList:
+		return s.list(st)
+	case guestproto.KindStdin:
+		return s.writeStdin(st, &r)
+	case guestproto.KindResize:
+		return s.resize(st, &r)
+	case guestproto.KindSignal:
+		return s.signal(st, &r)
+	case guestproto.KindCloseShell:
+		return s.closeShell(st, &r)
+	}
+	return userError("unsupported", "request", "this guest does not know it", "make a new session from a newer template")
+}
+
+func badRequest(err error) *guestproto.WireError {
+	return userError("invalid_argument", "request", err.Error(), "send a valid request")
+}
+
+// orphaned asks for a look at survivors; it never blocks the reaper.
+func (s *Server) orphaned() {
+	select {
+	case s.orph <- struct{}{}:
+	default:
+		return
+	}
+	go func() {
+		<-s.orph
+		for _, o := range s.ops.all() {
+			o.checkSurvivors()
+		}
+	}()
+}
+
+// Close ends the control connection and kills what runs. It is for guests
+// inside another process; PID 1 just exits.
+func (s *Server) Close() {
+	s.mu.Lock()
+	c := s.conn
+	s.mu.Unlock()
+	if c != nil {
+		_ = c.Close()
+	}
+	s.worker.close()
+	for _, o := range s.ops.all() {
+		o.mu.Lock()
+		busy := o.result == nil || o.survivors
+		o.mu.Unlock()
+		if busy {
+			o.kill()
+			<-o.done
+			o.checkSurvivors()
+		}
+	}
+}
+
+func itoa(n int) string {
+	if n < 0 {
+		return "-" + itoa(-n)
+	}
+	var b [20]byte
+	i := len(b)
+	for {
+		i--
+		b[i] = byte('0' + n%10)
+		if n /= 10; n == 0 {
+			return string(b[i:])
+		}
+	}
+}
+
+func closeFD(fd int) {
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+}
+
+func randomID() string {
+	const digits = "0123456789abcdef"
+	var b [16]byte
+	_, _ = unix.Getrandom(b[:], 0)
+	for i := range b {
+		b[i] = digits[b[i]&15]
+	}
+	return string(b[:])
+}
