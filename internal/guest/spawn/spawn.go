@@ -1,7 +1,6 @@
 package spawn
 
 import (
-	"fmt"
 	"runtime"
 	"sync/atomic"
 	"syscall"
@@ -32,7 +31,7 @@ type Error struct {
 	Errno syscall.Errno
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Step, e.Errno) }
+func (e *Error) Error() string { return string(e.Step) + ": " + e.Errno.Error() }
 
 // Unwrap gives the error number.
 func (e *Error) Unwrap() error { return e.Errno }

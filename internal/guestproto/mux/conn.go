@@ -179,7 +179,7 @@ func (c *Conn) handle(h header, r *bufio.Reader) error {
 	default:
 	}
 	if greeted == (h.typ == frameHello) {
-		return breakf("hello is not the first frame")
+		return broken("hello is not the first frame")
 	}
 	switch h.typ {
 	case frameMsg, frameData:
@@ -192,7 +192,7 @@ func (c *Conn) handle(h header, r *bufio.Reader) error {
 	switch h.typ {
 	case frameHello:
 		if err := guestproto.Unmarshal(p, &c.peer); err != nil {
-			return breakf("hello: %v", err)
+			return broken("hello: ", err)
 		}
 		close(c.ready)
 		return nil
@@ -204,27 +204,27 @@ func (c *Conn) handle(h header, r *bufio.Reader) error {
 		return c.handleReset(h, p)
 	case framePing:
 		if c.client || h.size != 8 {
-			return breakf("unexpected ping")
+			return broken("unexpected ping")
 		}
 		return c.write(framePong, false, 0, p)
 	case framePong:
 		return c.handlePong(p)
 	}
-	return breakf("frame type %d", h.typ)
+	return broken("frame type ", h.typ)
 }
 
 func (c *Conn) handleOpen(h header, p []byte) error {
 	if c.client || h.id&1 == 0 {
-		return breakf("unexpected open of stream %d", h.id)
+		return broken("unexpected open of stream ", h.id)
 	}
 	var o openBody
 	if err := guestproto.Unmarshal(p, &o); err != nil {
-		return breakf("open: %v", err)
+		return broken("open: ", err)
 	}
 	c.mu.Lock()
 	if h.id < c.nextID {
 		c.mu.Unlock()
-		return breakf("stream %d opened again", h.id)
+		return broken("stream ", h.id, " opened again")
 	}
 	if c.err != nil {
 		c.mu.Unlock()
@@ -259,11 +259,11 @@ func (c *Conn) find(h header) (*Stream, error) {
 		return nil, c.err
 	}
 	if h.id&1 == 0 || h.id >= c.nextID {
-		return nil, breakf("frame type %d on stream %d, which was never opened", h.typ, h.id)
+		return nil, broken("frame type ", h.typ, " on stream ", h.id, ", which was never opened")
 	}
 	c.ignore -= h.size + frameCost
 	if c.ignore < 0 {
-		return nil, breakf("frames on closed streams")
+		return nil, broken("frames on closed streams")
 	}
 	return nil, nil
 }
@@ -290,7 +290,7 @@ func (c *Conn) handleCredit(h header, p []byte) error {
 		return err
 	}
 	if len(p) != 4 {
-		return breakf("credit of %d bytes", len(p))
+		return broken("credit of ", len(p), " bytes")
 	}
 	return s.credit(binary.LittleEndian.Uint32(p))
 }
@@ -302,7 +302,7 @@ func (c *Conn) handleReset(h header, p []byte) error {
 	}
 	e := &guestproto.WireError{}
 	if err := guestproto.Unmarshal(p, e); err != nil {
-		return breakf("reset: %v", err)
+		return broken("reset: ", err)
 	}
 	if e.Reason == "" {
 		e.Class, e.Reason, e.Message, e.Remedy = "user", "canceled", "the stream was reset", "send the request again"

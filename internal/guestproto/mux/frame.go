@@ -4,8 +4,9 @@ import (
 	"bufio"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
+	"strconv"
+	"strings"
 
 	"github.com/dsec-platform/dsec/internal/guestproto"
 )
@@ -42,8 +43,31 @@ const (
 // ErrProtocol is in the chain of every error that the peer's bytes caused.
 var ErrProtocol = errors.New("guest protocol broken")
 
-func breakf(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
+// protocolError is a break with its particulars. It does without fmt: the guest
+// links this package.
+type protocolError string
+
+func (e protocolError) Error() string { return ErrProtocol.Error() + ": " + string(e) }
+func (e protocolError) Unwrap() error { return ErrProtocol }
+
+// broken makes a protocol break of strings, numbers and errors.
+func broken(parts ...any) error {
+	var b strings.Builder
+	for _, p := range parts {
+		switch p := p.(type) {
+		case string:
+			b.WriteString(p)
+		case error:
+			b.WriteString(p.Error())
+		case uint32:
+			b.WriteString(strconv.FormatUint(uint64(p), 10))
+		case byte:
+			b.WriteString(strconv.Itoa(int(p)))
+		case int:
+			b.WriteString(strconv.Itoa(p))
+		}
+	}
+	return protocolError(b.String())
 }
 
 type header struct {
@@ -83,7 +107,7 @@ func readHeader(r *bufio.Reader) (header, error) {
 		limit = 8
 	}
 	if size > limit {
-		return header{}, breakf("frame type %d of %d bytes", h.typ, size)
+		return header{}, broken("frame type ", h.typ, " of ", size, " bytes")
 	}
 	h.size = int(size)
 	_, err = r.Discard(headerSize)

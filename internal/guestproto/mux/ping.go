@@ -36,14 +36,14 @@ func (c *Conn) Ping() (<-chan struct{}, error) {
 
 func (c *Conn) handlePong(p []byte) error {
 	if len(p) != 8 {
-		return breakf("pong of %d bytes", len(p))
+		return broken("pong of ", len(p), " bytes")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	seq := binary.LittleEndian.Uint64(p)
 	ch := c.pings[seq]
 	if ch == nil {
-		return breakf("pong that was not asked for")
+		return broken("pong that was not asked for")
 	}
 	delete(c.pings, seq)
 	close(ch)

@@ -85,16 +85,16 @@ func (s *Stream) push(f Frame, end bool) error {
 	switch {
 	case s.recvEnd:
 		s.mu.Unlock()
-		return breakf("frame after the end of stream %d", s.id)
+		return broken("frame after the end of stream ", s.id)
 	case empty && !end:
 		s.mu.Unlock()
-		return breakf("empty data on stream %d", s.id)
+		return broken("empty data on stream ", s.id)
 	}
 	if !empty {
 		s.recvLeft -= len(f.Payload) + frameCost
 		if s.recvLeft < 0 {
 			s.mu.Unlock()
-			return breakf("stream %d is over its credit", s.id)
+			return broken("stream ", s.id, " is over its credit")
 		}
 		s.queue = append(s.queue, f)
 	}
@@ -115,7 +115,7 @@ func (s *Stream) credit(n uint32) error {
 	s.mu.Lock()
 	if n == 0 || uint64(n)+uint64(max(s.sendLeft, 0)) > Window {
 		s.mu.Unlock()
-		return breakf("impossible credit on stream %d", s.id)
+		return broken("impossible credit on stream ", s.id)
 	}
 	s.sendLeft += int(n)
 	s.mu.Unlock()
@@ -195,10 +195,10 @@ func (s *Stream) RecvMessage(m guestproto.Message) error {
 		return err
 	}
 	if f.Data {
-		return s.broken(breakf("data instead of a message on stream %d", s.id))
+		return s.broken(broken("data instead of a message on stream ", s.id))
 	}
 	if err := guestproto.Unmarshal(f.Payload, m); err != nil {
-		return s.broken(breakf("message on stream %d: %v", s.id, err))
+		return s.broken(broken("message on stream ", s.id, ": ", err))
 	}
 	return nil
 }
@@ -313,7 +313,7 @@ func (s *Stream) ReadUntil(p []byte, cancel <-chan struct{}) (int, error) {
 			return 0, err
 		}
 		if !f.Data {
-			return 0, s.broken(breakf("message instead of data on stream %d", s.id))
+			return 0, s.broken(broken("message instead of data on stream ", s.id))
 		}
 		s.rest = f.Payload
 	}
