@@ -82,11 +82,9 @@ func (n *Node) adopt(ctx context.Context, id string, j *journaled, t *toSweep) {
 		n.adoptSession(b, j, Lost)
 		return
 	}
-	var err error
-	if b.rt == nil || j.record == nil {
-		err = errdefs.ErrBoxGone
-	} else {
-		b.rbox, err = b.rt.Open(ctx, *j.record)
+	var err error = errdefs.ErrBoxGone
+	if b.rt != nil && j.record != nil {
+		err = n.reopen(ctx, b, j)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -101,17 +99,16 @@ func (n *Node) adopt(ctx context.Context, id string, j *journaled, t *toSweep) {
 		q, _ := n.pools.get(j.meta.poolKey(), time.Now())
 		q.idle = append(q.idle, b)
 		n.pools.mu.Unlock()
-	case err == nil && b.rbox.Destroy(ctx) == nil:
-		// Half made, half claimed or half destroyed; nothing of it is left.
 	default:
-		if err != nil && j.last == recBound {
+		// Half made, half claimed, half destroyed, dead or out of reach.
+		b.destroying.Store(true)
+		if j.last == recBound {
 			j.last, j.cause = recLost, BoxLost
 			if !errors.Is(err, errdefs.ErrBoxGone) {
 				j.cause = BoxFailed
 				n.log.Error("a live box could not be opened and is removed", "box", id, "session", j.meta.Session, "err", err)
 			}
 		}
-		b.destroying.Store(true)
 		switch {
 		case j.last == recLost:
 			n.adoptSession(b, j, Lost)
@@ -120,6 +117,40 @@ func (n *Node) adopt(ctx context.Context, id string, j *journaled, t *toSweep) {
 		}
 		t.add(b)
 	}
+}
+
+// reopen opens the box. A bound one is made what the journal says: the kill may have
+// come between the act and its record. One that is not to be kept is destroyed.
+func (n *Node) reopen(ctx context.Context, b *box, j *journaled) error {
+	r, err := b.rt.Open(ctx, *j.record)
+	if err != nil {
+		return err
+	}
+	if j.last == recBound {
+		err = n.enforce(ctx, r, j.state)
+	}
+	if err == nil && (j.last == recBound || j.last == recPool && n.pools.on()) {
+		b.rbox = r
+		return nil
+	}
+	if derr := r.Destroy(ctx); derr != nil {
+		n.log.Error("a box could not be removed yet", "box", b.id, "err", derr)
+		b.rbox = r
+	}
+	if err == nil {
+		err = errdefs.ErrBoxGone
+	}
+	return err
+}
+
+func (n *Node) enforce(ctx context.Context, r runtime.Box, state State) error {
+	switch state {
+	case Suspended:
+		return r.Freeze(ctx)
+	case Audit:
+		return errors.Join(r.Thaw(ctx), r.KillAgent(ctx))
+	}
+	return r.Thaw(ctx)
 }
 
 // keep enters an adopted box into the books; it is admitted, whatever the capacity is now.
@@ -175,7 +206,12 @@ func (n *Node) sweepAll(ctx context.Context, t *toSweep) error {
 
 // settle closes the books on what the sweep has removed.
 func (n *Node) settle(p *replayed, t *toSweep) {
-	for _, b := range t.boxes {
+	for id, b := range t.boxes {
+		if b.rbox != nil { // open, and it resisted: a sweep leaves it alone
+			n.keep(b, sched.Demand{Memory: b.meta.Limits.Memory, CPU: b.meta.Limits.CPU})
+			delete(t.boxes, id)
+			continue
+		}
 		b.mu.Lock()
 		b.gone, b.rbox = true, nil
 		b.mu.Unlock()

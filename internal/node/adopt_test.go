@@ -279,6 +279,15 @@ func crashProperty(t *testing.T, rt *rapid.T, at int64, pool int, steps []string
 			rt.Errorf("session %s is %q after the restart, was acknowledged as %q", s, got, want)
 		}
 	}
+	list, err := r.node.Inventory(ctx)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	for _, i := range list {
+		if b := r.rt.Box(i.Box); b != nil && i.State != string(Destroying) && b.Frozen() != (i.State == string(Suspended)) {
+			rt.Errorf("session %s is %s, and frozen: %v", i.Session, i.State, b.Frozen())
+		}
+	}
 	for s := range states {
 		if _, ok := acked[s]; !ok && !unsure[s] {
 			rt.Errorf("session %s came from nowhere", s)

@@ -92,7 +92,7 @@ const (
 	BoxTampered  EventKind = "box_tampered" // the guest broke the protocol; the box was destroyed
 	BoxFailed    EventKind = "box_failed"   // the node could not keep the box: class infrastructure
 	IdleExpired  EventKind = "idle_expired"
-	RuntimeOver  EventKind = "runtime_over" // audit mode: frozen, evidence readable
+	RuntimeOver  EventKind = "runtime_over" // audit mode: its processes were killed, its files are readable
 	MemWarning   EventKind = "memory_warning"
 	OOMKilled    EventKind = "oom_kill"
 	CapacityFree EventKind = "capacity_free" // a refused placement may be tried again

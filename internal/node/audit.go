@@ -9,8 +9,8 @@ import (
 	"github.com/dsec-platform/dsec/internal/guestproto"
 )
 
-// auditGuest is the guest of a box whose run time is over. Its processes are
-// frozen: ops, their output and files can be read, and everything that executes or changes
+// auditGuest is the guest of a box whose run time is over. Its processes were
+// killed: ops, their output and files can be read, and everything that executes or changes
 // is refused with class limit, reason timed_out.
 type auditGuest struct {
 	guestclient.API

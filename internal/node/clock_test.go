@@ -131,8 +131,8 @@ func TestRuntimeClockLeavesOutSuspension(t *testing.T) {
 		if got := r.states()["s"]; got != Audit {
 			r.t.Errorf("state %q", got)
 		}
-		if !r.rt.Box(r.create("s").Box).Frozen() {
-			r.t.Error("the box is not frozen")
+		if !r.rt.Box(r.create("s").Box).AgentKilled() {
+			r.t.Error("its processes were not killed")
 		}
 	})
 }

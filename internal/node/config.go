@@ -45,7 +45,7 @@ type Config struct {
 	GuestTimeout time.Duration
 	// Metrics takes the node's metrics; nil for none.
 	Metrics prometheus.Registerer
-	// Connect speaks the guest protocol on a new connection: guestclient's.
+	// Connect speaks the guest protocol on a new connection, which it owns: guestclient.New.
 	Connect func(ctx context.Context, conn net.Conn) (guestclient.API, error)
 
 	bootID string               // of the running kernel; tests reboot by changing it
@@ -61,7 +61,13 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errdefs.Userf(errdefs.InvalidArgument, "node", "configure at least one", "it has no runtime")
 	}
 	if c.Connect == nil {
-		return c, errdefs.Userf(errdefs.InvalidArgument, "node", "set Connect", "it cannot speak to guests")
+		c.Connect = func(ctx context.Context, conn net.Conn) (guestclient.API, error) {
+			g, err := guestclient.New(ctx, conn)
+			if err != nil {
+				return nil, err
+			}
+			return g, nil
+		}
 	}
 	if c.DefaultRuntime == "" {
 		c.DefaultRuntime = "native"

@@ -41,7 +41,9 @@ func (n *Node) Acquire(ctx context.Context, id string) (guestclient.API, func(),
 		release()
 		return nil, nil, err
 	}
-	if state == Audit {
+	// It may have become so meanwhile. A connection that is given out unguarded
+	// before that is closed by silence.
+	if state, _ = s.current(); state == Audit {
 		g = auditGuest{API: g, session: s}
 	}
 	return g, release, nil
@@ -66,6 +68,8 @@ func (n *Node) dialGuest(ctx context.Context, s *session, b *box) (guestclient.A
 	return nil, unfit(s, state)
 }
 
+var errUnsupported = &errdefs.Error{Reason: errdefs.Unsupported}
+
 // connect makes the session's guest connection.
 func (n *Node) connect(s *session, b *box) error {
 	if g := s.guest.Load(); g != nil && !over((*g).Done()) {
@@ -86,8 +90,10 @@ func (n *Node) connect(s *session, b *box) error {
 		return n.guestFault(s, b, err)
 	}
 	g, err := n.cfg.Connect(ctx, conn)
+	if errors.Is(err, errUnsupported) {
+		return err // an adopted guest of long ago is nobody's fault
+	}
 	if err != nil {
-		_ = conn.Close()
 		return n.guestFault(s, b, err)
 	}
 	if old := s.guest.Swap(&g); old != nil {

@@ -61,7 +61,9 @@ func (n *Node) Inspect(ctx context.Context, id string) (*Inspect, error) {
 	if out.Usage, err = r.Usage(ctx); err != nil {
 		return nil, errdefs.From(err)
 	}
-	out.RunningOps = n.runningOps(ctx, s, state)
+	if state == Live {
+		out.RunningOps = n.runningOps(ctx, s)
+	}
 	return out, nil
 }
 
@@ -69,11 +71,11 @@ func (n *Node) Inspect(ctx context.Context, id string) (*Inspect, error) {
 const inspectPatience = 2 * time.Second
 
 // runningOps asks the guest, if it is connected; a box that nobody has used has no ops.
-func (n *Node) runningOps(ctx context.Context, s *session, state State) int {
+func (n *Node) runningOps(ctx context.Context, s *session) int {
 	s.asking.Add(1)
 	defer s.asking.Add(-1)
 	g := s.guest.Load()
-	if state != Live || g == nil || over((*g).Done()) {
+	if g == nil || over((*g).Done()) {
 		return 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectPatience)

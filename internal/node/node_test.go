@@ -168,11 +168,11 @@ func (g *guests) set(ops ...guestproto.OpInfo) {
 func (g *guests) connect(_ context.Context, c net.Conn) (guestclient.API, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	// A goroutine that waits for a socket would keep virtual time from passing.
+	_ = c.Close()
 	if g.fail != nil {
 		return nil, g.fail
 	}
-	// A goroutine that waits for a socket would keep virtual time from passing.
-	_ = c.Close()
 	return &stubGuest{all: g, done: make(chan struct{})}, nil
 }
 

@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/runtime"
@@ -42,20 +44,45 @@ func (n *Node) Resume(ctx context.Context, id string) error {
 
 // runtimeOver puts a box whose run-time clock ran out into audit.
 func (n *Node) runtimeOver(s *session) {
-	ctx := n.ctx
-	err := n.change(ctx, s.id, func(s *session, b *box, r runtime.Box, state State) error {
+	err := n.change(n.ctx, s.id, func(s *session, b *box, r runtime.Box, state State) error {
 		if state != Live {
 			return nil
 		}
-		// From here on no new exec is let in; what runs is stopped where it is.
 		if err := n.turn(s, b, Audit, Live); err != nil {
 			return err
 		}
 		n.emit(Event{Kind: RuntimeOver, Session: s.id, Box: b.id})
-		return r.Freeze(ctx)
+		return n.silence(s, r)
 	})
-	if err != nil && ctx.Err() == nil {
-		n.log.Error("a box whose run time is over could not be frozen", "session", s.id, "err", err)
+	if err != nil && n.ctx.Err() == nil {
+		n.log.Error("a box whose run time is over could not be stopped", "session", s.id, "err", err)
+	}
+}
+
+// silence ends everything that the agent runs, for good. Files stay readable, which they would
+// not be in a frozen box: what reads them is the agent's, so that it is accounted to it.
+func (n *Node) silence(s *session, r runtime.Box) error {
+	if err := r.KillAgent(n.ctx); err != nil {
+		// Better frozen and unreadable than running.
+		return errors.Join(err, r.Freeze(n.ctx))
+	}
+	// Whoever acquired the guest before may still start something: it loses the
+	// connection, after it was told how its running ops ended.
+	n.awaitEnds(s)
+	n.dropGuest(s)
+	return r.KillAgent(n.ctx)
+}
+
+// awaitEnds waits, not for long, until the guest has seen the ends of killed ops.
+func (n *Node) awaitEnds(s *session) {
+	ctx, cancel := context.WithTimeout(n.ctx, time.Second)
+	defer cancel()
+	for s.guest.Load() != nil && n.runningOps(ctx, s) > 0 {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -30,7 +30,8 @@ type Box struct {
 	config  runtime.Config
 	claimed bool
 	frozen  bool
-	guest   *guestProcess // started by the first Dial
+	killed  bool
+	guest   *host // started by the first Dial
 }
 
 func newBox(w *world, cfg runtime.Config) (*Box, error) {
@@ -56,6 +57,13 @@ func (b *Box) Frozen() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.frozen
+}
+
+// AgentKilled tells whether the agent was killed.
+func (b *Box) AgentKilled() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.killed
 }
 
 // Kill ends the guest, as an attack from inside or a fault of the machine would.
@@ -145,21 +153,17 @@ func (h *handle) Dial(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g.dial(ctx)
+	return g.dial()
 }
 
-func (b *Box) start() (*guestProcess, error) {
+func (b *Box) start() (*host, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ended() {
 		return nil, gone(b.id)
 	}
 	if b.guest == nil {
-		g, err := startGuest(b.dir, &b.config.Claim)
-		if err != nil {
-			return nil, err
-		}
-		b.guest = g
+		b.guest = startGuest(b.dir, &b.config.Claim)
 	}
 	return b.guest, nil
 }
@@ -222,9 +226,15 @@ func (h *handle) freeze(on bool) error {
 	return nil
 }
 
-// KillAgent implements runtime.Box: the fake cannot reach what its ops have hidden.
+// KillAgent implements runtime.Box: it is noted, and kills nothing.
 func (h *handle) KillAgent(context.Context) error {
-	return errdefs.Userf(errdefs.Unsupported, "box "+h.id, "use a runtime that isolates", "the fake runtime cannot tell its processes from others")
+	if err := h.usable(); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.killed = true
+	return nil
 }
 
 // Done implements runtime.Box.
