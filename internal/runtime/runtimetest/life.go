@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/guestclient"
 	"github.com/dsec-platform/dsec/internal/guestproto"
 	"github.com/dsec-platform/dsec/internal/runtime"
 )
@@ -137,7 +138,7 @@ func testParallelCreates(t *testing.T, s *suite) {
 func testOpenAfterRestart(t *testing.T, s *suite) {
 	b := s.create()
 	g := s.guest(b)
-	id := s.background(g, "echo begun; read line; echo ended")
+	id := s.background(g, "echo begun; exec sleep 1000")
 	first := op()
 	s.sh(g, "echo once", func(r *guestproto.ExecRequest) { r.OpID = first })
 	rec := b.Record()
@@ -155,9 +156,11 @@ func testOpenAfterRestart(t *testing.T, s *suite) {
 	if err != nil || info.Running || info.Result == nil {
 		t.Errorf("the op that had ended: %+v, %v", info, err)
 	}
-	if _, err := g.Get(s.ctx(), id); err != nil {
-		t.Errorf("the op that ran: %v", err)
+	info, err = g.Get(s.ctx(), id)
+	if err != nil || !info.Running {
+		t.Errorf("the op that ran: %+v, %v", info, err)
 	}
+	s.follow(g, id, "begun\n")
 	if got := s.out(g, "echo $COLOUR"); got != "green\n" {
 		t.Errorf("environment: %q", got)
 	}
@@ -165,6 +168,36 @@ func testOpenAfterRestart(t *testing.T, s *suite) {
 	s.nothingLeft()
 	if _, err := s.rt.Open(s.ctx(), rec); !errors.Is(err, errdefs.ErrBoxGone) {
 		t.Errorf("open of a destroyed box: %v, want box_gone", err)
+	}
+}
+
+// follow attaches to a running op, expects its output so far, kills it and sees its end.
+func (s *suite) follow(g guestclient.API, id guestproto.OpID, want string) {
+	s.t.Helper()
+	stream, err := g.Attach(s.ctx(), id, 0, 0)
+	if err != nil {
+		s.t.Fatalf("attach: %v", err)
+	}
+	defer stream.Close()
+	got := ""
+	for {
+		e, err := stream.Recv()
+		if err != nil {
+			s.t.Fatalf("after %q: %v", got, err)
+		}
+		switch e.Kind {
+		case guestproto.EventOutput:
+			if got += string(e.Data); got == want {
+				if err := g.Signal(s.ctx(), id, "SIGKILL", true); err != nil {
+					s.t.Fatalf("signal: %v", err)
+				}
+			}
+		case guestproto.EventExit:
+			if got != want || e.Result.Signal != "SIGKILL" {
+				s.t.Errorf("output %q, result %+v", got, e.Result)
+			}
+			return
+		}
 	}
 }
 
