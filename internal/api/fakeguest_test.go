@@ -111,6 +111,24 @@ func (g *hostGuest) start(req guestproto.ExecRequest) (*hostOp, error) {
 	return op, nil
 }
 
+// end kills what still runs and waits for it.
+func (g *hostGuest) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, op := range g.ops {
+		for {
+			op.mu.Lock()
+			res, change := op.result, op.change
+			op.mu.Unlock()
+			if res != nil {
+				break
+			}
+			syscall.Kill(-op.cmd.Process.Pid, syscall.SIGKILL)
+			<-change
+		}
+	}
+}
+
 func (o *hostOp) changed() { close(o.change); o.change = make(chan struct{}) }
 
 type hostStream struct {

@@ -89,6 +89,11 @@ func newWorld(t testing.TB, change ...func(*api.Config)) *world {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		w.api.Shutdown(ctx)
+		for _, m := range w.ctl.sessions {
+			if m.guest != nil {
+				m.guest.end()
+			}
+		}
 	})
 	return w
 }

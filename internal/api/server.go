@@ -58,8 +58,8 @@ func (a *API) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// bodyStall is how long a client may send nothing of a body that it began.
-const bodyStall = time.Minute
+// bodyStall is how long a client may send nothing of a body that it began. Tests shorten it.
+var bodyStall = time.Minute
 
 // guardBody ends a request whose body stalls. r is not the server's own request.
 func guardBody(w http.ResponseWriter, r *http.Request) {
@@ -73,14 +73,14 @@ type guardedBody struct {
 	rc *http.ResponseController
 }
 
-// Read sets a new deadline each time, and takes it back at the end: the deadline
-// also governs how the server notices that the client has gone.
+// Read sets a new deadline each time, and takes it back at the body's end: there
+// it would govern how the server notices that the client has gone.
 func (b *guardedBody) Read(p []byte) (int, error) {
 	if b.rc != nil && b.rc.SetReadDeadline(time.Now().Add(bodyStall)) != nil {
 		b.rc = nil
 	}
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && b.rc != nil {
+	if err == io.EOF && b.rc != nil {
 		b.rc.SetReadDeadline(time.Time{})
 		b.rc = nil
 	}

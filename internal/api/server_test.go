@@ -83,16 +83,11 @@ func TestShutdown(t *testing.T) {
 	if err := <-ended; !dsec.IsReason(err, "unavailable") {
 		t.Error(err)
 	}
-	w.guest(s.ID()).Signal(t.Context(), "o", "SIGKILL", true)
 }
 
 func TestBothProtocols(t *testing.T) {
 	w := newWorld(t)
-	var p http.Protocols
-	p.SetUnencryptedHTTP2(true)
-	tr := &http.Transport{Protocols: &p}
-	defer tr.CloseIdleConnections()
-	c := w.client(dsec.Options{Transport: tr})
+	c := w.client(dsec.Options{Transport: h2(t)})
 	s, err := c.Create(t.Context(), dsec.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
