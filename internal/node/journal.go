@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,7 +19,8 @@ const (
 	journalName = "boxes.journal"
 	lockName    = "node.lock"
 	// compactMin is the size below which the journal is not rewritten while the node runs.
-	compactMin = 4 << 20
+	compactMin   = 4 << 20
+	lockPatience = time.Second
 )
 
 // journal is the append-only file of records. It has to survive the daemon, not the machine (the
@@ -48,7 +50,7 @@ func openJournal(dir string) (*journal, *replayed, error) {
 	if err != nil {
 		return nil, nil, errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "data directory", "its lock cannot be opened: %w", err)
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if !tryLock(lock) {
 		_ = lock.Close()
 		return nil, nil, errdefs.Userf(errdefs.Conflict, "data directory "+dir, "stop the other one, or give this one its own data directory", "another node uses it")
 	}
@@ -59,6 +61,19 @@ func openJournal(dir string) (*journal, *replayed, error) {
 		return nil, nil, errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "journal", "it cannot be read: %w", err)
 	}
 	return j, p, nil
+}
+
+// tryLock is patient for a moment: the descriptors of a node that was killed are
+// closed a little later, and those that a child of it had inherited when it is executed.
+func tryLock(f *os.File) bool {
+	for end := time.Now().Add(lockPatience); ; time.Sleep(5 * time.Millisecond) {
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			return true
+		}
+		if time.Now().After(end) {
+			return false
+		}
+	}
 }
 
 func (j *journal) path() string { return filepath.Join(j.dir, journalName) }

@@ -46,7 +46,10 @@ func newRig(t testing.TB, change ...func(*Config)) *rig {
 		f(&r.config)
 	}
 	r.start()
-	t.Cleanup(func() { _ = r.node.Close() })
+	t.Cleanup(func() {
+		_ = r.node.Close()
+		r.clear()
+	})
 	return r
 }
 
@@ -63,6 +66,13 @@ func (r *rig) start() {
 	r.node = n
 	if err := n.Start(context.Background()); err != nil {
 		r.t.Fatal(err)
+	}
+}
+
+// clear ends the boxes, which live on without a node.
+func (r *rig) clear() {
+	if _, err := fake.New(r.dir+"/boxes").Sweep(context.Background(), func(string) bool { return false }); err != nil {
+		r.t.Errorf("clear: %v", err)
 	}
 }
 
