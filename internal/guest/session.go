@@ -151,7 +151,9 @@ func (ses *session) wrap(r *guestproto.ExecRequest, fresh bool) string {
 	case !fresh:
 		b.WriteString(". /proc/self/fd/97 2>/dev/null\n")
 	}
-	b.WriteString("exec 97<&- 98<&-\n")
+	if bash { // a plain sh cannot name descriptors over 9
+		b.WriteString("exec 97<&- 98<&-\n")
+	}
 	for _, v := range r.Env {
 		name, value, _ := strings.Cut(v, "=")
 		if shellName(name) {
@@ -182,8 +184,10 @@ func shellName(s string) bool {
 // bashSave writes the state without a fork. The options come as a variable, so
 // that they act on the user's script and not on what restores the rest.
 var bashSave = `__dsec_save() {
-local __dsec_so=$SHELLOPTS __dsec_v IFS=' '
+local __dsec_so=$SHELLOPTS __dsec_v
 builtin set +euxvfC
+{ if [[ -v IFS ]]; then builtin declare -p IFS; else builtin echo 'unset IFS'; fi; } >&99
+local IFS=' '
 {
 builtin printf 'cd -- %q\n' "$PWD"
 builtin umask -p
@@ -193,8 +197,6 @@ __dsec_*|_|BASH|BASHOPTS|BASHPID|BASH_*|PPID|UID|EUID|SHELLOPTS|SHLVL|PWD|RANDOM
 esac
 builtin declare -p -- "$__dsec_v"
 done
-builtin unset IFS
-if [[ -v IFS ]]; then builtin declare -p IFS; fi
 builtin declare -f
 builtin declare -Fx
 builtin alias -p
@@ -232,6 +234,6 @@ set +euxvfC
 set
 export -p
 printf 'cd -- "$PWD"\numask %s\n__dsec_opts="%s"\n#dsec-end\n' "$(umask)" "$__dsec_o"
-} >&99
+} >/proc/self/fd/99
 }
 `

@@ -1,6 +1,8 @@
 package setup
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/dsec-platform/dsec/internal/guestproto"
@@ -37,19 +39,14 @@ func boot(msg *guestproto.Setup, d *descriptors) (*Settings, error) {
 	if err := tmpfs("tmp", "1777", msg.TmpSize, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
 		return nil, err
 	}
-	if err := unix.PivotRoot(".", "."); err != nil {
-		return nil, stepError{"pivot", "", err}
-	}
-	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return nil, stepError{"leave the old root", "", err}
-	}
-	if err := unix.Chdir("/"); err != nil {
-		return nil, stepError{"enter root", "", err}
+	if err := enterRoot(); err != nil {
+		return nil, err
 	}
 	if err := loopbackUp(); err != nil {
 		return nil, stepError{"loopback", "", err}
 	}
 	s := newSettings(msg)
+	s.mounts = append(topMounts(d.mounts), "/proc", "/tmp")
 	s.AgentTasks, s.AgentCgroup = d.tasks, d.cgroup
 	s.AgentMemory, s.AgentPids = d.memory, d.pids
 	d.tasks, d.cgroup, d.memory, d.pids = nil, -1, -1, -1
@@ -58,6 +55,11 @@ func boot(msg *guestproto.Setup, d *descriptors) (*Settings, error) {
 
 // claim applies what differs from the pooled box.
 func claim(old *Settings, msg *guestproto.Setup, d *descriptors) (*Settings, error) {
+	if d.root >= 0 {
+		if err := reroot(d.root, append(slices.Clone(old.mounts), old.WritableDirs...)); err != nil {
+			return nil, err
+		}
+	}
 	for i := range d.mounts {
 		if err := attach(&d.mounts[i]); err != nil {
 			return nil, err
@@ -73,7 +75,8 @@ func claim(old *Settings, msg *guestproto.Setup, d *descriptors) (*Settings, err
 	s := newSettings(msg)
 	s.AgentTasks, s.AgentCgroup = old.AgentTasks, old.AgentCgroup
 	s.AgentMemory, s.AgentPids = old.AgentMemory, old.AgentPids
-	s.WritableDirs = old.WritableDirs
+	s.WritableDirs = slices.Clone(old.WritableDirs)
+	s.mounts = old.mounts
 	if old.User != msg.User {
 		if err := reown(old, s); err != nil {
 			return nil, err

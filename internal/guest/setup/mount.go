@@ -20,6 +20,9 @@ func below(path string) string {
 // the template inside it while the host's root is still around.
 func attach(m *mount) error {
 	at, err := openPath(m.path)
+	if err == unix.ENOENT && makePoint(m) == nil { // in a writable root
+		at, err = openPath(m.path)
+	}
 	if err != nil {
 		return stepError{"mount point", m.path, err}
 	}
@@ -30,6 +33,69 @@ func attach(m *mount) error {
 	}
 	unix.Close(m.fd)
 	m.fd = -1
+	return nil
+}
+
+// makePoint makes the mount point of m: a directory, or an empty file.
+func makePoint(m *mount) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(m.fd, &st); err != nil {
+		return err
+	}
+	path := below(m.path)
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return mkdirAll(path)
+	}
+	if i := strings.LastIndexByte(path, '/'); i > 0 {
+		if err := mkdirAll(path[:i]); err != nil {
+			return err
+		}
+	}
+	return unix.Mknod(path, unix.S_IFREG|0o644, 0)
+}
+
+// topMounts gives the paths of mounts that are not below another one.
+func topMounts(mounts []mount) (paths []string) {
+next:
+	for _, m := range mounts {
+		for _, p := range paths {
+			if strings.HasPrefix(m.path, p+"/") {
+				continue next
+			}
+		}
+		paths = append(paths, m.path)
+	}
+	return paths
+}
+
+// reroot replaces the root of a box in which nothing runs: a claim needs a
+// mount point that the read-only root does not have. What is mounted moves over.
+func reroot(root int, mounts []string) error {
+	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return stepError{"attach root", "", err}
+	}
+	if err := unix.Fchdir(root); err != nil {
+		return stepError{"enter root", "", err}
+	}
+	for _, path := range mounts {
+		if err := unix.MoveMount(unix.AT_FDCWD, path, unix.AT_FDCWD, below(path), 0); err != nil {
+			return stepError{"move mount", path, err}
+		}
+	}
+	return enterRoot()
+}
+
+// enterRoot makes the working directory, a mount over the old root, the root.
+func enterRoot() error {
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return stepError{"pivot", "", err}
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return stepError{"leave the old root", "", err}
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return stepError{"enter root", "", err}
+	}
 	return nil
 }
 

@@ -20,4 +20,7 @@ type Settings struct {
 	// AgentMemory is the agent's memory.oom_control (v1) or memory.events (v2),
 	// AgentPids its pids.events; -1: none.
 	AgentMemory, AgentPids int
+
+	// mounts are the paths of what is attached directly to the root, but for WritableDirs.
+	mounts []string
 }
