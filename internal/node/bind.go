@@ -1,0 +1,94 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/sched"
+)
+
+// claim turns a pooled box into the session's. It is journaled first: a crash
+// in between leaves a used box that no pool may have again.
+func (n *Node) claim(ctx context.Context, s *session, b *box, m *meta, req *CreateRequest, bound *Bound) error {
+	n.attach(s, b)
+	bound.Box, bound.Pooled = b.id, true
+	m.Pooled = true
+	d := sched.Demand{Memory: m.Limits.Memory, CPU: m.Limits.CPU}
+	b.mu.Lock()
+	b.meta = *m
+	old := b.demand
+	b.mu.Unlock()
+	// What a smaller session does not need is given back only when it is bound.
+	d.Memory = max(d.Memory, old.Memory)
+	if err := n.admit(old, d); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.demand = d
+	b.mu.Unlock()
+	if err := take(ctx, n.claims); err != nil {
+		return err
+	}
+	defer func() { <-n.claims }()
+	if err := n.journal.append(&record{Kind: recClaiming, Box: b.id, Meta: m}); err != nil {
+		return err
+	}
+	lap := time.Now()
+	err := b.runtimeBox().Claim(ctx, req.Claim)
+	bound.Timing["claim"] = time.Since(lap)
+	if err != nil {
+		bound.Pooled, m.Pooled = false, false
+	}
+	return err
+}
+
+// inject unpacks the code, if there is any, before anybody else sees the box.
+func (n *Node) inject(ctx context.Context, s *session, req *CreateRequest, bound *Bound) error {
+	if req.Code == nil {
+		return nil
+	}
+	lap := time.Now()
+	_, b := s.current()
+	s.asking.Add(1)
+	defer s.asking.Add(-1)
+	g, err := n.dialGuest(ctx, s, b)
+	if err == nil {
+		_, err = g.TarIn(ctx, codeOp, req.CodeDir, req.Claim.User, req.Code)
+	}
+	bound.Timing["code"] = time.Since(lap)
+	return err
+}
+
+// bind makes the box the session's for good: from here on it is adopted after a crash.
+func (n *Node) bind(ctx context.Context, s *session, bound *Bound) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	_, b := s.current()
+	now := n.cfg.boot()
+	line := &record{Kind: recBound, Box: b.id, At: now}
+	if bound.Pooled { // the claim has changed what Open needs
+		rec := b.runtimeBox().Record()
+		line.Record = &rec
+	}
+	if err := n.journal.append(line); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.made = true
+	b.meta.Started = now
+	want := sched.Demand{Memory: b.meta.Limits.Memory, CPU: b.meta.Limits.CPU}
+	old := b.demand
+	b.demand = want
+	b.mu.Unlock()
+	if old != want {
+		_ = n.ledger.replace(old, want) // it only gets smaller
+		n.freed()
+	}
+	s.last.Store(int64(now))
+	s.mu.Lock()
+	s.started, s.stateAt, s.state = now, now, Live
+	s.mu.Unlock()
+	n.schedule(s, now)
+	return nil
+}
