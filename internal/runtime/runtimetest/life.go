@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
-	"github.com/dsec-platform/dsec/internal/guestclient"
-	"github.com/dsec-platform/dsec/internal/guestproto"
 	"github.com/dsec-platform/dsec/internal/runtime"
 )
 
