@@ -15,13 +15,13 @@ func benchRuntime(b *testing.B) (*Runtime, runtime.Config) {
 	if why := cannotRun(); why != "" {
 		b.Skip(why)
 	}
-	r, err := New(Options{DataDir: b.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	r, err := New(Options{DataDir: dataDir(b), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { r.Close() })
 	return r, runtime.Config{
-		Root: runtime.Root{Layers: []runtime.Layer{{Path: tinyLayer(b)}, {Path: tinyLayer(b)}}},
+		Root: busyboxRoot(b),
 		Claim: runtime.Claim{
 			Limits: runtime.Limits{Memory: 512 << 20, Pids: 256, CPU: 2}, WritableDirs: []string{"/workspace", "/home/user"},
 			StoreSize: 256 << 20, TmpSize: 64 << 20, Hostname: "box", User: "user",

@@ -23,7 +23,8 @@ type box struct {
 	slot      int
 	pid       int
 	startTime uint64 // of pid, clock ticks since boot: tells a reused pid
-	writable  bool   // root
+	root      runtime.Root
+	writable  bool // root
 
 	done   chan struct{}
 	events chan runtime.Event
@@ -175,4 +176,6 @@ func (b *box) Freeze(ctx context.Context) error { return b.explain(b.r.groups.Fr
 func (b *box) Thaw(ctx context.Context) error { return b.explain(b.r.groups.Thaw(ctx, b.id)) }
 
 // KillAgent kills the agent's processes.
-func (b *box) KillAgent(context.Context) error { return b.explain(b.r.groups.KillAgent(b.id)) }
+func (b *box) KillAgent(ctx context.Context) error {
+	return b.explain(b.r.groups.KillAgent(ctx, b.id))
+}

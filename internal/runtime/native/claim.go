@@ -55,26 +55,35 @@ func (b *box) claimTree(c *runtime.Claim, msg *guestproto.Setup) (*rootfs.Tree, 
 			fresh = append(fresh, path)
 		}
 	}
-	spec := &rootfs.Spec{Base: slotBase(b.slot), Data: c.Mounts, UserNS: -1}
 	if b.writable {
 		msg.WritableDirs, fresh = fresh, nil
 	}
 	if err := b.claimStore(c, len(fresh) > 0); err != nil {
 		return nil, err
 	}
-	if len(fresh) > 0 {
-		userns, err := unix.Open("/proc/"+strconv.Itoa(b.pid)+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return nil, err
-		}
-		defer unix.Close(userns)
-		had := len(b.dirs)
-		if err := b.addDirs(fresh); err != nil {
-			return nil, err
-		}
-		spec.UserNS, spec.Dirs = userns, b.dirs[had:]
+	if len(fresh) == 0 && len(c.Mounts) == 0 {
+		return &rootfs.Tree{}, nil
 	}
-	return b.r.trees.Extras(spec)
+	had := len(b.dirs)
+	if err := b.addDirs(fresh); err != nil {
+		return nil, err
+	}
+	spec := &rootfs.Spec{Base: slotBase(b.slot), Root: b.root, Dirs: b.dirs[had:], Data: c.Mounts}
+	proc := "/proc/" + strconv.Itoa(b.pid)
+	var err error
+	if spec.UserNS, err = unix.Open(proc+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, err
+	}
+	defer unix.Close(spec.UserNS)
+	root := -1
+	if !b.writable {
+		// Nothing of an agent has run in the box yet: its root is what was built.
+		if root, err = unix.Open(proc+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+			return nil, err
+		}
+		defer unix.Close(root)
+	}
+	return b.r.trees.Extras(spec, root)
 }
 
 // claimStore gives the store the claim's kind and size. A store of another

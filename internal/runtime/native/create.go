@@ -120,7 +120,7 @@ func (r *Runtime) make(ctx context.Context, cfg *runtime.Config, filter []byte, 
 		return err
 	}
 	// While the spawner forks.
-	b.limits = cfg.Limits
+	b.limits, b.root = cfg.Limits, cfg.Root
 	storeErr := b.makeStore(cfg)
 	child := <-spawned
 	if child.err != nil || storeErr != nil {

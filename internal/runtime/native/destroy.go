@@ -91,7 +91,7 @@ func (r *Runtime) removeGroups(ctx context.Context, id string) error {
 }
 
 func (r *Runtime) removeSocket(id string) error {
-	err := os.Remove(filepath.Join(r.o.RunDir, "boxes", id+".sock"))
+	err := os.Remove(filepath.Join(r.socketDir(), id+".sock"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,13 +28,19 @@ func (r *Runtime) Open(_ context.Context, rec runtime.Record) (runtime.Box, erro
 		return nil, errdefs.Infraf(errdefs.ScopeNode, errdefs.Unsupported, "box "+rec.ID, "its record is of a newer dsec")
 	}
 	b := &box{
-		r: r, id: rec.ID, slot: d.Slot, writable: d.Writable, limits: d.Limits, claimed: d.Claimed,
+		r: r, id: rec.ID, slot: d.Slot, root: d.Root, writable: d.Writable, limits: d.Limits, claimed: d.Claimed,
 		pidfd: -1, done: make(chan struct{}), events: make(chan runtime.Event, 16),
 	}
 	if d.BootID != bootID() || !r.slots.reserve(d.Slot, rec.ID) {
 		return nil, b.gone()
 	}
 	if !r.enter(rec.ID) {
+		r.mu.Lock()
+		other := r.boxes[rec.ID]
+		r.mu.Unlock()
+		if other != nil && !other.alive() {
+			return nil, b.gone()
+		}
 		return nil, errdefs.Userf(errdefs.AlreadyExists, "box "+rec.ID, "use the box that is open", "it is open already")
 	}
 	if err := b.adopt(&d); err != nil {
@@ -72,15 +79,7 @@ func (b *box) adopt(d *record) error {
 
 func (b *box) isOurs(d *record) bool {
 	start, err := startTime(d.Pid)
-	if err != nil || start != d.StartTime {
-		return false
-	}
-	for _, pid := range b.r.groups.Pids(b.id) {
-		if pid == strconv.Itoa(d.Pid) {
-			return true
-		}
-	}
-	return false
+	return err == nil && start == d.StartTime && slices.Contains(b.r.groups.Pids(b.id), d.Pid)
 }
 
 // findStore gets hold of the store through the box's own mounts, for its

@@ -22,6 +22,7 @@ type record struct {
 	Slot      int            `json:"slot"`
 	Pid       int            `json:"pid"`
 	StartTime uint64         `json:"start"`
+	Root      runtime.Root   `json:"root"`
 	Writable  bool           `json:"writable_root,omitempty"`
 	Store     *store.Record  `json:"store,omitempty"`
 	Dirs      []string       `json:"dirs,omitempty"`
@@ -35,7 +36,7 @@ func (b *box) Record() runtime.Record {
 	defer b.mu.Unlock()
 	rec := record{
 		Version: recordVersion, BootID: bootID(), Slot: b.slot, Pid: b.pid, StartTime: b.startTime,
-		Writable: b.writable, Limits: b.limits, Claimed: b.claimed,
+		Root: b.root, Writable: b.writable, Limits: b.limits, Claimed: b.claimed,
 	}
 	for _, d := range b.dirs {
 		rec.Dirs = append(rec.Dirs, d.Path)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -17,6 +16,7 @@ import (
 	"github.com/dsec-platform/dsec/internal/guestproto"
 	"github.com/dsec-platform/dsec/internal/runtime/native/cgroup"
 	"github.com/dsec-platform/dsec/internal/runtime/native/spawner"
+	"github.com/dsec-platform/dsec/internal/runtime/native/thread"
 )
 
 // spawnTimeout bounds one fork. A spawner that does not answer within it is
@@ -94,9 +94,6 @@ func call(conn *net.UnixConn, req *spawner.Request) (*spawner.Reply, error) {
 	if err == nil {
 		err = guestproto.Unmarshal(buf[:n], reply)
 	}
-	if err == nil && n == 0 {
-		err = net.ErrClosed
-	}
 	if err == nil && reply.Errno == 0 && req.Kind == spawner.KindSpawn {
 		if len(fds) != 1 || reply.Pid <= 0 {
 			err = errors.New("the reply has no process")
@@ -152,15 +149,13 @@ func (c *spawnClient) start() error {
 	}
 	defer unix.Close(dir)
 	done := make(chan error, 1)
-	go func() { done <- c.exec(fd, dir, join) }()
+	thread.Go(func() { done <- c.exec(fd, dir, join) })
 	return <-done
 }
 
-// exec forks from a thread that sits in the spawner's cgroups already. The
-// thread is never unlocked, so it ends with this goroutine and no part of the
-// daemon stays there.
+// exec forks from a thread that sits in the spawner's cgroups already and ends
+// there: no part of the daemon stays in them.
 func (c *spawnClient) exec(listen, cgroupDir int, join []int) error {
-	runtime.LockOSThread()
 	for _, fd := range join {
 		if _, err := unix.Write(fd, []byte("0")); err != nil {
 			return os.NewSyscallError("join the spawner's cgroup", err)

@@ -3,10 +3,9 @@ package native
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/dsec-platform/dsec/internal/runtime"
@@ -15,59 +14,54 @@ import (
 // Sweep removes what belongs to no box. Everything that this runtime makes
 // carries the box's id in its name, so each trace leads to all others.
 func (r *Runtime) Sweep(_ context.Context, keep func(id string) bool) ([]runtime.Orphan, error) {
-	traces, err := r.traces()
+	ids, err := r.traced()
 	if err != nil {
 		return nil, err
 	}
 	var orphans []runtime.Orphan
-	for _, id := range slices.Sorted(maps.Keys(traces)) {
-		if keep(id) || !r.enter(id) {
+	for id := range ids {
+		if keep(id) {
 			continue
 		}
-		orphans = append(orphans, r.sweepOne(id, traces[id])...)
-		r.leave(id, nil)
+		orphans = append(orphans, r.sweepOne(id)...)
 	}
 	r.trees.Forget()
 	return orphans, nil
 }
 
-// traces gives for each id what was seen of it.
-func (r *Runtime) traces() (map[string][]runtime.Orphan, error) {
-	traces := map[string][]runtime.Orphan{}
-	add := func(id, kind, what string) {
-		traces[id] = append(traces[id], runtime.Orphan{ID: id, Kind: kind, What: what})
+// sweepOne removes one id's traces. A box in the making or unmaking is left
+// alone; so is what its owner has removed since it was seen.
+func (r *Runtime) sweepOne(id string) []runtime.Orphan {
+	r.mu.Lock()
+	b, known := r.boxes[id]
+	if !known {
+		r.boxes[id] = nil
 	}
-	ids, err := r.groups.List()
-	if err != nil {
-		return nil, err
+	r.mu.Unlock()
+	if known && b == nil {
+		return nil
 	}
-	for _, id := range ids {
-		for _, pid := range r.groups.Pids(id) {
-			add(id, "process", pid)
+	seen := r.traces(id)
+	switch {
+	case b != nil:
+		err := b.Destroy(context.Background())
+		for i := range seen {
+			seen[i].Err = err
 		}
-		add(id, "cgroup", id)
-	}
-	socks := filepath.Join(r.o.RunDir, "boxes")
-	entries, err := os.ReadDir(socks)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if id, ok := strings.CutSuffix(e.Name(), ".sock"); ok {
-			add(id, "socket", filepath.Join(socks, e.Name()))
+	case len(seen) > 0:
+		err := r.removeByID(id)
+		for i := range seen {
+			seen[i].Err = err
 		}
 	}
-	stores, err := r.stores.List()
-	if err != nil {
-		return nil, err
+	if !known {
+		r.leave(id, nil)
 	}
-	for id, what := range stores {
-		add(id, "directory", what)
-	}
-	return traces, nil
+	return seen
 }
 
-func (r *Runtime) sweepOne(id string, seen []runtime.Orphan) []runtime.Orphan {
+// removeByID does what a box's Destroy does for a box that nobody has a handle of.
+func (r *Runtime) removeByID(id string) error {
 	slot := -1
 	if owner, err := r.groups.Owner(id); err == nil {
 		slot = slotOf(int(owner))
@@ -78,8 +72,60 @@ func (r *Runtime) sweepOne(id string, seen []runtime.Orphan) []runtime.Orphan {
 	if err == nil && slot >= 0 {
 		r.slots.free(slot, id)
 	}
-	for i := range seen {
-		seen[i].Err = err
+	return err
+}
+
+// traced gives the ids of which anything was seen.
+func (r *Runtime) traced() (map[string]bool, error) {
+	found := map[string]bool{}
+	ids, err := r.groups.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		found[id] = true
+	}
+	entries, err := os.ReadDir(r.socketDir())
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if id, ok := strings.CutSuffix(e.Name(), ".sock"); ok {
+			found[id] = true
+		}
+	}
+	stores, err := r.stores.List()
+	for _, id := range stores {
+		found[id] = true
+	}
+	return found, err
+}
+
+// traces gives what there is of an id.
+func (r *Runtime) traces(id string) []runtime.Orphan {
+	var seen []runtime.Orphan
+	for _, pid := range r.groups.Pids(id) {
+		seen = append(seen, runtime.Orphan{ID: id, Kind: "process", What: strconv.Itoa(pid)})
+	}
+	if r.groups.Exists(id) {
+		seen = append(seen, runtime.Orphan{ID: id, Kind: "cgroup", What: id})
+	}
+	if sock := filepath.Join(r.socketDir(), id+".sock"); exists(sock) {
+		seen = append(seen, runtime.Orphan{ID: id, Kind: "socket", What: sock})
+	}
+	for _, what := range r.stores.Find(id) {
+		kind := "directory"
+		if strings.HasSuffix(what, ".img") {
+			kind = "loop"
+		}
+		seen = append(seen, runtime.Orphan{ID: id, Kind: kind, What: what})
 	}
 	return seen
+}
+
+func (r *Runtime) socketDir() string { return filepath.Join(r.o.RunDir, "boxes") }
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }

@@ -54,6 +54,7 @@ type layout interface {
 	peak(id string) (int64, error)
 	remove(id string) error // all but the cgroup2 directory
 	list() ([]string, error)
+	exists(id string) bool // apart from the cgroup2 directory
 	parking() ([]int, error)
 	close()
 }
@@ -167,6 +168,11 @@ func (n *Node) Usage(id string, u *runtime.Usage) error {
 		return err
 	}
 	return n.layout.usage(id, u)
+}
+
+// Exists says whether a box has a group in any hierarchy.
+func (n *Node) Exists(id string) bool {
+	return unix.Faccessat(n.unified, id, unix.F_OK, 0) == nil || n.layout.exists(id)
 }
 
 // Owner is the host id of a box's root.

@@ -198,6 +198,15 @@ func (h *hybrid) remove(id string) error {
 	return errors.Join(errs...)
 }
 
+func (h *hybrid) exists(id string) bool {
+	for _, fd := range h.dirs {
+		if unix.Faccessat(fd, id+".a", unix.F_OK, 0) == nil || unix.Faccessat(fd, id+".g", unix.F_OK, 0) == nil {
+			return true
+		}
+	}
+	return false
+}
+
 func (h *hybrid) list() ([]string, error) {
 	var ids []string
 	for _, fd := range h.dirs {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,9 +27,70 @@ func (n *Node) freeze(ctx context.Context, id, value string) error {
 	return n.await(ctx, id+"/agent/cgroup.events", "frozen "+value)
 }
 
-// KillAgent kills every process of the agent.
-func (n *Node) KillAgent(id string) error {
-	return writeAt(n.unified, id+"/agent/cgroup.kill", "1")
+// KillAgent kills every process of the agent. The groups live on, so it is not
+// done by cgroup.kill: the kernel would kill whatever is cloned into them later.
+// Frozen processes cannot fork away from the list.
+func (n *Node) KillAgent(ctx context.Context, id string) error {
+	agent := id + "/agent"
+	was, err := readAt(n.unified, agent+"/cgroup.freeze")
+	if err != nil {
+		return err
+	}
+	if err := n.Freeze(ctx, id); err != nil {
+		return err
+	}
+	for {
+		pids, err := n.pidsBelow(n.unified, agent)
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			break
+		}
+		for _, pid := range pids {
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return wrap("kill "+itoa(int64(pid))+" of", id, err)
+			}
+		}
+		if err := n.await(ctx, agent+"/cgroup.events", "populated 0"); err != nil {
+			return err
+		}
+	}
+	if strings.TrimSpace(string(was)) == "1" {
+		return nil
+	}
+	return n.Thaw(ctx, id)
+}
+
+// pidsBelow gives the processes of a directory and of those below it.
+func (n *Node) pidsBelow(dir int, rel string) ([]int, error) {
+	b, err := readAt(dir, rel+"/cgroup.procs")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for f := range strings.FieldsSeq(string(b)) {
+		if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	fd, err := openDir(dir, rel)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	names, err := subdirs(fd)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		more, err := n.pidsBelow(fd, name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+			return nil, err
+		}
+		pids = append(pids, more...)
+	}
+	return pids, nil
 }
 
 // Kill kills every process of the box, PID 1 included. No group, no error.
@@ -49,14 +111,9 @@ func (n *Node) AwaitEmpty(ctx context.Context, id string) error {
 	return err
 }
 
-// Pids gives the processes of the box's groups, for reports.
-func (n *Node) Pids(id string) []string {
-	var pids []string
-	for _, rel := range []string{id, id + "/guest", id + "/agent"} {
-		if b, err := readAt(n.unified, rel+"/cgroup.procs"); err == nil {
-			pids = append(pids, strings.Fields(string(b))...)
-		}
-	}
+// Pids gives the processes of the box.
+func (n *Node) Pids(id string) []int {
+	pids, _ := n.pidsBelow(n.unified, id) // no group, no process
 	return pids
 }
 

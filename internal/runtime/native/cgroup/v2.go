@@ -181,5 +181,6 @@ func (v *v2) remove(id string) error {
 }
 
 func (v *v2) list() ([]string, error) { return nil, nil }
+func (v *v2) exists(string) bool      { return false }
 func (v *v2) parking() ([]int, error) { return nil, nil }
 func (v *v2) close()                  {}

@@ -130,15 +130,41 @@ func (b *Builder) build(s *Spec, t *Tree) error {
 	return b.extras(s, t)
 }
 
-// Extras builds only the data mounts and writable directories of s, for a box that stands.
-func (b *Builder) Extras(s *Spec) (*Tree, error) {
+// Extras builds only the data mounts and writable directories of s, for a box
+// that stands. current is a descriptor of its root: where that is read-only and
+// has not the mount points, the tree has a new root that has. -1: no need to look.
+func (b *Builder) Extras(s *Spec, current int) (*Tree, error) {
 	t := &Tree{}
-	err := b.mounter.do(s.Base, func() error { return b.extras(s, t) })
+	err := b.mounter.do(s.Base, func() error {
+		if current >= 0 {
+			if err := b.replaceRoot(s, t, current); err != nil {
+				return err
+			}
+		}
+		return b.extras(s, t)
+	})
 	if err != nil {
 		t.Close()
 		return nil, err
 	}
 	return t, nil
+}
+
+func (b *Builder) replaceRoot(s *Spec, t *Tree, current int) error {
+	missing, err := b.missing(current, s)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	root, err := b.rung.root(b, s)
+	if err != nil {
+		return err
+	}
+	if root, err = b.withMountPoints(root, s, missing); err != nil {
+		unix.Close(root)
+		return err
+	}
+	t.Add(guestproto.FDRoot, "", root)
+	return nil
 }
 
 func (b *Builder) extras(s *Spec, t *Tree) error {

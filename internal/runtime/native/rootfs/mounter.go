@@ -1,9 +1,9 @@
 package rootfs
 
 import (
-	"runtime"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dsec-platform/dsec/internal/runtime/native/thread"
 )
 
 // secbitNoSetuidFixup keeps the capabilities of a thread whose file-system uid
@@ -28,7 +28,7 @@ type job struct {
 func newMounter(threads int, setup func() error) *mounter {
 	m := &mounter{jobs: make(chan job), setup: setup}
 	for range threads {
-		go m.thread()
+		thread.Go(m.thread)
 	}
 	return m
 }
@@ -44,7 +44,6 @@ func (m *mounter) do(base int, fn func() error) error {
 func (m *mounter) close() { close(m.jobs) }
 
 func (m *mounter) thread() {
-	runtime.LockOSThread() // for good: see mounter
 	err := unix.Prctl(unix.PR_SET_SECUREBITS, secbitNoSetuidFixup, 0, 0, 0)
 	if err == nil && m.setup != nil {
 		err = m.setup()
@@ -56,14 +55,14 @@ func (m *mounter) thread() {
 		}
 		if !become(j.base) {
 			j.done <- pathErr("set file-system ids of", "mounting thread", unix.EPERM)
-			go m.thread()
+			thread.Go(m.thread)
 			return
 		}
 		jobErr := j.run()
 		restored := become(0)
 		j.done <- jobErr
 		if !restored {
-			go m.thread()
+			thread.Go(m.thread)
 			return
 		}
 	}

@@ -93,15 +93,12 @@ func (b *Builder) mountPointLayer(root int, s *Spec, missing []point) (runtime.L
 	if _, err := os.Stat(dir); err == nil {
 		return runtime.Layer{Path: dir}, nil
 	}
-	if err := os.MkdirAll(b.o.Cache, 0o700); err != nil {
-		return runtime.Layer{}, err
-	}
 	tmp, err := os.MkdirTemp(b.o.Cache, ".new-")
 	if err != nil {
 		return runtime.Layer{}, err
 	}
 	defer os.RemoveAll(tmp)
-	if err := os.Chmod(tmp, 0o755); err != nil {
+	if err := errors.Join(os.Chmod(tmp, 0o755), os.Lchown(tmp, 0, 0)); err != nil {
 		return runtime.Layer{}, err
 	}
 	for _, p := range missing {
@@ -121,12 +118,13 @@ func makePoint(root int, layer string, p point, base int) error {
 		rel = path.Join(rel, elem)
 		host := filepath.Join(layer, rel)
 		last := i == len(elems)-1
+		// This thread has the box's file-system ids; the layer has the container's.
 		if last && p.file {
-			return os.WriteFile(host, nil, 0o644)
+			return errors.Join(os.WriteFile(host, nil, 0o644), os.Lchown(host, 0, 0))
 		}
 		if err := os.Mkdir(host, 0o755); errors.Is(err, fs.ErrExist) {
 			continue
-		} else if err != nil {
+		} else if err = errors.Join(err, os.Lchown(host, 0, 0)); err != nil {
 			return err
 		}
 		if err := copyOwner(root, rel, host, base); err != nil {

@@ -68,10 +68,18 @@ func (s *server) exitIfIdle() {
 	}
 }
 
-// childless asks the kernel, which cannot be wrong about it.
+// childless reaps who is dead and says whether nobody is left. The kernel
+// cannot be wrong about it.
 func childless() bool {
-	err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-	return errors.Is(err, unix.ECHILD)
+	for {
+		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		switch {
+		case errors.Is(err, unix.ECHILD):
+			return true
+		case err == nil && pid == 0:
+			return false
+		}
+	}
 }
 
 // reap waits for every child; boxes are known by their pidfds, so nobody asks

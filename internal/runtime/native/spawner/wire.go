@@ -95,6 +95,7 @@ func (r *Request) SetFDs(fds []int) error {
 
 // EncodeFields writes the reply.
 func (r *Reply) EncodeFields(e *guestproto.Encoder) {
+	e.Bool(4, true) // an empty packet would look like the end of the connection
 	e.Uint(1, uint64(r.Pid))
 	e.Uint(2, uint64(r.Errno))
 	e.String(3, r.Step)

@@ -103,21 +103,31 @@ func (m *Manager) Adopt(id string, rec Record, fd int) *Store {
 	return s
 }
 
-// List gives what is on disk, by box.
-func (m *Manager) List() (map[string]string, error) {
+// List gives the boxes that have anything on disk.
+func (m *Manager) List() ([]string, error) {
 	entries, err := os.ReadDir(m.o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	found := map[string]string{}
+	var ids []string
 	for _, e := range entries {
 		for _, suffix := range []string{dirSuffix, imageSuffix} {
 			if id, ok := strings.CutSuffix(e.Name(), suffix); ok && !strings.HasPrefix(id, "_") {
-				found[id] = filepath.Join(m.o.Dir, e.Name())
+				ids = append(ids, id)
 			}
 		}
 	}
-	return found, nil
+	return ids, nil
+}
+
+// Find gives what is on disk of a box.
+func (m *Manager) Find(id string) (paths []string) {
+	for _, path := range []string{m.path(id), m.image(id)} {
+		if exists(path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 // Remove removes what is on disk of a box whose processes and mounts are gone
