@@ -126,8 +126,14 @@ func (n *Node) reopen(ctx context.Context, b *box, j *journaled) error {
 	if err != nil {
 		return err
 	}
-	if j.last == recBound {
+	switch {
+	case j.last == recBound:
 		err = n.enforce(ctx, r, j.state)
+	case j.last == recPool && n.pools.on():
+		n.pools.mu.Lock()
+		q, _ := n.pools.get(j.meta.poolKey(), time.Now())
+		n.pools.mu.Unlock()
+		err = n.hold(q) // a template that was removed meanwhile takes its pool with it
 	}
 	if err == nil && (j.last == recBound || j.last == recPool && n.pools.on()) {
 		b.rbox = r

@@ -43,6 +43,9 @@ type Config struct {
 	// GuestTimeout is how long a guest may be silent when it is connected to before
 	// the box counts as tampered with: 30 s.
 	GuestTimeout time.Duration
+	// Hold keeps a template ("name@version") from being removed while a pool has boxes of it,
+	// until release is called; nil: nobody removes templates.
+	Hold func(ctx context.Context, template string) (release func(), err error)
 	// Metrics takes the node's metrics; nil for none.
 	Metrics prometheus.Registerer
 	// Connect speaks the guest protocol on a new connection, which it owns: guestclient.New.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -119,6 +121,12 @@ func (n *Node) Close() error {
 	// A create that was just finishing may have connected meanwhile.
 	for _, s := range sessions {
 		n.dropGuest(s)
+	}
+	n.pools.mu.Lock()
+	held := slices.Collect(maps.Values(n.pools.byKey))
+	n.pools.mu.Unlock()
+	for _, q := range held {
+		n.letGo(q)
 	}
 	n.metrics.unregister()
 	if n.journal == nil {

@@ -41,6 +41,7 @@ type pool struct {
 	pinned  bool
 	used    time.Time
 	dropped bool
+	release func() // of the template; nil: not held
 	// After a failure no box is made before retry; pause doubles.
 	retry time.Time
 	pause time.Duration

@@ -178,6 +178,43 @@ func TestDropTemplate(t *testing.T) {
 	}
 }
 
+func TestPoolHoldsItsTemplate(t *testing.T) {
+	var held atomic.Int32
+	var removed atomic.Bool
+	r := newRig(t, withPool(spec.Pool{MinIdle: 2, MaxIdle: 2}), func(c *Config) {
+		c.Hold = func(_ context.Context, template string) (func(), error) {
+			if removed.Load() {
+				return nil, errdefs.Userf(errdefs.NotFound, "template "+template, "import it", "there is none")
+			}
+			held.Add(1)
+			return func() { held.Add(-1) }, nil
+		}
+	})
+	r.warm(2)
+	if held.Load() != 1 {
+		t.Errorf("held %d times", held.Load())
+	}
+	if err := r.node.DropTemplate(context.Background(), "base@1"); err != nil {
+		t.Fatal(err)
+	}
+	if held.Load() != 0 {
+		t.Error("a dropped pool holds its template")
+	}
+	r.warm(2)
+	r.crash()
+	r.start()
+	eventually(t, "the pool is adopted", func() bool { return r.pooled() == 2 })
+	r.crash()
+	removed.Store(true)
+	r.start()
+	if r.pooled() != 0 || len(r.rt.IDs()) != 0 {
+		t.Errorf("idle boxes of a removed template: %v", r.rt.IDs())
+	}
+	if held.Load() != 0 {
+		t.Errorf("held %d times at the end", held.Load())
+	}
+}
+
 func TestDeadIdleBoxIsReplaced(t *testing.T) {
 	r := newRig(t, withPool(spec.Pool{MinIdle: 1, MaxIdle: 1}))
 	r.warm(1)

@@ -56,8 +56,43 @@ func (n *Node) DropTemplate(ctx context.Context, template string) error {
 				return err
 			}
 		}
+		n.letGo(q)
 	}
 	return nil
+}
+
+// hold keeps the pool's template from being removed while the pool exists.
+func (n *Node) hold(q *pool) error {
+	n.pools.mu.Lock()
+	held := q.release != nil || n.cfg.Hold == nil
+	n.pools.mu.Unlock()
+	if held {
+		return nil
+	}
+	release, err := n.cfg.Hold(n.ctx, q.key.template)
+	if err != nil {
+		return err
+	}
+	n.pools.mu.Lock()
+	if q.release == nil {
+		q.release, release = release, nil
+	}
+	n.pools.mu.Unlock()
+	if release != nil {
+		release() // another make was faster
+	}
+	return nil
+}
+
+// letGo allows the removal of a dropped pool's template.
+func (n *Node) letGo(q *pool) {
+	n.pools.mu.Lock()
+	release := q.release
+	q.release = nil
+	n.pools.mu.Unlock()
+	if release != nil {
+		release()
+	}
 }
 
 // runRefill keeps the pools at their targets.
@@ -92,12 +127,14 @@ func (n *Node) emptyPools() {
 // refill starts what is missing and drops what is too much.
 func (n *Node) refill(now time.Time) {
 	var drop []*box
+	var dropped []*pool
 	n.pools.mu.Lock()
 	for key, q := range n.pools.byKey {
 		if !q.pinned && now.Sub(q.used) > keyTTL && q.making == 0 {
 			drop = append(drop, q.idle...)
 			q.idle, q.dropped = nil, true
 			delete(n.pools.byKey, key)
+			dropped = append(dropped, q)
 			continue
 		}
 		start, surplus := q.model.Plan(now, len(q.idle), q.making)
@@ -112,6 +149,9 @@ func (n *Node) refill(now time.Time) {
 	n.pools.mu.Unlock()
 	for _, b := range drop {
 		n.discard(b)
+	}
+	for _, q := range dropped {
+		n.letGo(q)
 	}
 }
 
@@ -168,6 +208,9 @@ func (n *Node) startMake(q *pool, now time.Time) bool {
 func (n *Node) makePooled(q *pool, root runtime.Root) (*box, error) {
 	rt, err := n.runtime(q.key.runtime)
 	if err != nil {
+		return nil, err
+	}
+	if err := n.hold(q); err != nil {
 		return nil, err
 	}
 	m := &meta{Runtime: rt.Name(), Template: root.Template, RootWritable: q.key.rootWritable, Limits: n.cfg.PoolLimits, Since: time.Now()}
