@@ -55,6 +55,26 @@ func (t *templates) RemoveTemplate(ctx context.Context, q *dsecv1.RemoveTemplate
 	return &dsecv1.RemoveTemplateResponse{}, t.cfg.Templates.Remove(ctx, q.GetTemplate())
 }
 
+func (t *templates) VerifyTemplate(ctx context.Context, q *dsecv1.VerifyTemplateRequest) (*dsecv1.VerifyTemplateResponse, error) {
+	if err := operatorOnly(ctx, "verifying a template"); err != nil { // it reads all of it from the disk
+		return nil, err
+	}
+	if err := checkText("template", q.GetTemplate(), 256); err != nil {
+		return nil, err
+	}
+	if t.cfg.Importer == nil {
+		return nil, t.noImporter(q.GetTemplate())
+	}
+	one, err := t.cfg.Templates.Get(ctx, templateName(q.GetTemplate()))
+	if err != nil {
+		return nil, err
+	}
+	if err := t.cfg.Importer.Verify(ctx, one.Ref()); err != nil {
+		return nil, err
+	}
+	return &dsecv1.VerifyTemplateResponse{Template: wireTemplate(one)}, nil
+}
+
 func (t *templates) ImportTemplate(ctx context.Context, q *dsecv1.ImportTemplateRequest, out dsecv1connect.TemplateServiceImportTemplateServerStream) error {
 	if err := t.mayMake(ctx, q.GetName(), q.GetInit()); err != nil {
 		return err
@@ -151,12 +171,16 @@ func spool(path string, src io.Reader) error {
 	return err
 }
 
+func (a *API) noImporter(name string) error {
+	return errdefs.Userf(errdefs.Unsupported, "template "+clip(name), "use the command line on the server's machine", "this server makes no templates")
+}
+
 func (a *API) mayMake(ctx context.Context, name string, init []string) error {
 	if err := operatorOnly(ctx, "making a template"); err != nil {
 		return err
 	}
 	if a.cfg.Importer == nil {
-		return errdefs.Userf(errdefs.Unsupported, "template "+clip(name), "use the command line on the server's machine", "this server makes no templates")
+		return a.noImporter(name)
 	}
 	for _, cmd := range init {
 		if cmd == "" || len(cmd) > 64<<10 || strings.IndexByte(cmd, 0) >= 0 {

@@ -16,14 +16,14 @@ import (
 func newTemplate(e *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "template",
-		Short: "Make, list and remove templates (the environments of sessions)",
+		Short: "Make, list, verify and remove templates (the environments of sessions)",
 		Example: `  dsec template import python docker.io/library/python:3.12
   dsec template import mine ./rootfs.tar
-  dsec template build debian --debian bookworm --packages python3,git --init 'pip install numpy'
+  dsec template build debian --debian bookworm --packages python3,git --init 'useradd -m grader'
   dsec template ls`,
 		RunE: group,
 	}
-	cmd.AddCommand(newTemplateLs(e), newTemplateShow(e), newTemplateRm(e), newTemplateImport(e), newTemplateBuild(e))
+	cmd.AddCommand(newTemplateLs(e), newTemplateShow(e), newTemplateRm(e), newTemplateVerify(e), newTemplateImport(e), newTemplateBuild(e))
 	return cmd
 }
 
@@ -135,7 +135,7 @@ type makeFlags struct {
 }
 
 func (f *makeFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.init, "init", nil, "shell command run once, now, and kept as a layer (may be given again)")
+	cmd.Flags().StringArrayVar(&f.init, "init", nil, "shell command run once, now, as root and without network, and kept as a layer (may be given again)")
 	cmd.Flags().StringVarP(&f.specFile, "spec", "f", "", "file with a sandbox_spec: the defaults of its sessions")
 	cmd.Flags().StringArrayVarP(&f.env, "env", "e", nil, "environment variable of its sessions, NAME=VALUE (may be given again)")
 	cmd.Flags().StringVarP(&f.cwd, "workdir", "w", "", "working directory of its sessions")
@@ -171,7 +171,7 @@ prefix tells them apart: oci: for an image, tar:, dir:, archive: or oci-layout: 
 a path.`,
 		Example: `  dsec template import python docker.io/library/python:3.12-slim
   dsec template import mine ./image.tar
-  dsec template import tools /srv/rootfs --init 'apt-get install -y jq'`,
+  dsec template import tools /srv/rootfs --init 'chmod -R a+rX /opt/data'`,
 		Args: nArgs(1, 2, "NAME and SOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sp, err := f.spec(e)
@@ -233,7 +233,7 @@ func newTemplateBuild(e *Env) *cobra.Command {
 		Use:   "build NAME --debian RELEASE",
 		Short: "Make a template from a distribution's packages",
 		Example: `  dsec template build debian --debian bookworm --packages python3,git,build-essential
-  dsec template build ml --debian bookworm --packages python3-pip --init 'pip install --break-system-packages numpy'`,
+  dsec template build graded --debian bookworm --packages python3 --init 'useradd -m grader' --init 'python3 -m compileall -q /usr/lib/python3'`,
 		Args: nArgs(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if debian == "" {

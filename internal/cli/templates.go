@@ -15,6 +15,8 @@ type Templates interface {
 	List(ctx context.Context) ([]*dsecv1.Template, error)
 	Get(ctx context.Context, ref string) (*dsecv1.Template, error)
 	Remove(ctx context.Context, ref string) error
+	// Verify reads all layers again and gives the version when they are what they were.
+	Verify(ctx context.Context, ref string) (*dsecv1.Template, error)
 	// Import and Build tell their progress; the end of ctx cancels and leaves nothing.
 	Import(ctx context.Context, r *dsecv1.ImportTemplateRequest, progress func(*dsecv1.Progress)) (*dsecv1.Template, error)
 	Build(ctx context.Context, r *dsecv1.BuildTemplateRequest, progress func(*dsecv1.Progress)) (*dsecv1.Template, error)
@@ -52,6 +54,11 @@ func (t remoteTemplates) Get(ctx context.Context, ref string) (*dsecv1.Template,
 func (t remoteTemplates) Remove(ctx context.Context, ref string) error {
 	_, err := t.c.Templates.RemoveTemplate(ctx, &dsecv1.RemoveTemplateRequest{Template: ref})
 	return dsec.AsError(err)
+}
+
+func (t remoteTemplates) Verify(ctx context.Context, ref string) (*dsecv1.Template, error) {
+	r, err := t.c.Templates.VerifyTemplate(ctx, &dsecv1.VerifyTemplateRequest{Template: ref})
+	return r.GetTemplate(), dsec.AsError(err)
 }
 
 // made is a message of Import's and Build's stream.

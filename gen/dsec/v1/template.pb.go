@@ -518,6 +518,98 @@ func (*RemoveTemplateResponse) Descriptor() ([]byte, []int) {
 	return file_dsec_v1_template_proto_rawDescGZIP(), []int{7}
 }
 
+// VerifyTemplateRequest of VerifyTemplate.
+type VerifyTemplateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "name" (its newest version) or "name@version".
+	Template      string `protobuf:"bytes,1,opt,name=template,proto3" json:"template,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyTemplateRequest) Reset() {
+	*x = VerifyTemplateRequest{}
+	mi := &file_dsec_v1_template_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyTemplateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyTemplateRequest) ProtoMessage() {}
+
+func (x *VerifyTemplateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dsec_v1_template_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyTemplateRequest.ProtoReflect.Descriptor instead.
+func (*VerifyTemplateRequest) Descriptor() ([]byte, []int) {
+	return file_dsec_v1_template_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *VerifyTemplateRequest) GetTemplate() string {
+	if x != nil {
+		return x.Template
+	}
+	return ""
+}
+
+// VerifyTemplateResponse of VerifyTemplate.
+type VerifyTemplateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version, whose layers are what they were when it was made.
+	Template      *Template `protobuf:"bytes,1,opt,name=template,proto3" json:"template,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyTemplateResponse) Reset() {
+	*x = VerifyTemplateResponse{}
+	mi := &file_dsec_v1_template_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyTemplateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyTemplateResponse) ProtoMessage() {}
+
+func (x *VerifyTemplateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dsec_v1_template_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyTemplateResponse.ProtoReflect.Descriptor instead.
+func (*VerifyTemplateResponse) Descriptor() ([]byte, []int) {
+	return file_dsec_v1_template_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *VerifyTemplateResponse) GetTemplate() *Template {
+	if x != nil {
+		return x.Template
+	}
+	return nil
+}
+
 // ImportTemplateRequest of ImportTemplate.
 type ImportTemplateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -552,7 +644,7 @@ type ImportTemplateRequest struct {
 
 func (x *ImportTemplateRequest) Reset() {
 	*x = ImportTemplateRequest{}
-	mi := &file_dsec_v1_template_proto_msgTypes[8]
+	mi := &file_dsec_v1_template_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +656,7 @@ func (x *ImportTemplateRequest) String() string {
 func (*ImportTemplateRequest) ProtoMessage() {}
 
 func (x *ImportTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_template_proto_msgTypes[8]
+	mi := &file_dsec_v1_template_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +669,7 @@ func (x *ImportTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportTemplateRequest.ProtoReflect.Descriptor instead.
 func (*ImportTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_template_proto_rawDescGZIP(), []int{8}
+	return file_dsec_v1_template_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ImportTemplateRequest) GetName() string {
@@ -700,7 +792,7 @@ type ImportTemplateResponse struct {
 
 func (x *ImportTemplateResponse) Reset() {
 	*x = ImportTemplateResponse{}
-	mi := &file_dsec_v1_template_proto_msgTypes[9]
+	mi := &file_dsec_v1_template_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +804,7 @@ func (x *ImportTemplateResponse) String() string {
 func (*ImportTemplateResponse) ProtoMessage() {}
 
 func (x *ImportTemplateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_template_proto_msgTypes[9]
+	mi := &file_dsec_v1_template_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +817,7 @@ func (x *ImportTemplateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportTemplateResponse.ProtoReflect.Descriptor instead.
 func (*ImportTemplateResponse) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_template_proto_rawDescGZIP(), []int{9}
+	return file_dsec_v1_template_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ImportTemplateResponse) GetProgress() *Progress {
@@ -773,7 +865,7 @@ type BuildTemplateRequest struct {
 
 func (x *BuildTemplateRequest) Reset() {
 	*x = BuildTemplateRequest{}
-	mi := &file_dsec_v1_template_proto_msgTypes[10]
+	mi := &file_dsec_v1_template_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +877,7 @@ func (x *BuildTemplateRequest) String() string {
 func (*BuildTemplateRequest) ProtoMessage() {}
 
 func (x *BuildTemplateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_template_proto_msgTypes[10]
+	mi := &file_dsec_v1_template_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +890,7 @@ func (x *BuildTemplateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildTemplateRequest.ProtoReflect.Descriptor instead.
 func (*BuildTemplateRequest) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_template_proto_rawDescGZIP(), []int{10}
+	return file_dsec_v1_template_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BuildTemplateRequest) GetName() string {
@@ -891,7 +983,7 @@ type BuildTemplateResponse struct {
 
 func (x *BuildTemplateResponse) Reset() {
 	*x = BuildTemplateResponse{}
-	mi := &file_dsec_v1_template_proto_msgTypes[11]
+	mi := &file_dsec_v1_template_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +995,7 @@ func (x *BuildTemplateResponse) String() string {
 func (*BuildTemplateResponse) ProtoMessage() {}
 
 func (x *BuildTemplateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_template_proto_msgTypes[11]
+	mi := &file_dsec_v1_template_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +1008,7 @@ func (x *BuildTemplateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildTemplateResponse.ProtoReflect.Descriptor instead.
 func (*BuildTemplateResponse) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_template_proto_rawDescGZIP(), []int{11}
+	return file_dsec_v1_template_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BuildTemplateResponse) GetProgress() *Progress {
@@ -950,7 +1042,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_dsec_v1_template_proto_msgTypes[12]
+	mi := &file_dsec_v1_template_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1054,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_template_proto_msgTypes[12]
+	mi := &file_dsec_v1_template_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +1067,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_template_proto_rawDescGZIP(), []int{12}
+	return file_dsec_v1_template_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Progress) GetStage() string {
@@ -1041,7 +1133,11 @@ const file_dsec_v1_template_proto_rawDesc = "" +
 	"\btemplate\x18\x01 \x01(\v2\x11.dsec.v1.TemplateR\btemplate\"3\n" +
 	"\x15RemoveTemplateRequest\x12\x1a\n" +
 	"\btemplate\x18\x01 \x01(\tR\btemplate\"\x18\n" +
-	"\x16RemoveTemplateResponse\"\xa0\x02\n" +
+	"\x16RemoveTemplateResponse\"3\n" +
+	"\x15VerifyTemplateRequest\x12\x1a\n" +
+	"\btemplate\x18\x01 \x01(\tR\btemplate\"G\n" +
+	"\x16VerifyTemplateResponse\x12-\n" +
+	"\btemplate\x18\x01 \x01(\v2\x11.dsec.v1.TemplateR\btemplate\"\xa0\x02\n" +
 	"\x15ImportTemplateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x05image\x18\x02 \x01(\tH\x00R\x05image\x12\x14\n" +
@@ -1079,11 +1175,12 @@ const file_dsec_v1_template_proto_rawDesc = "" +
 	"\x05stage\x18\x01 \x01(\tR\x05stage\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x12\n" +
 	"\x04done\x18\x03 \x01(\x03R\x04done\x12\x14\n" +
-	"\x05total\x18\x04 \x01(\x03R\x05total2\xaf\x03\n" +
+	"\x05total\x18\x04 \x01(\x03R\x05total2\x82\x04\n" +
 	"\x0fTemplateService\x12S\n" +
 	"\rListTemplates\x12\x1d.dsec.v1.ListTemplatesRequest\x1a\x1e.dsec.v1.ListTemplatesResponse\"\x03\x90\x02\x01\x12M\n" +
 	"\vGetTemplate\x12\x1b.dsec.v1.GetTemplateRequest\x1a\x1c.dsec.v1.GetTemplateResponse\"\x03\x90\x02\x01\x12Q\n" +
-	"\x0eRemoveTemplate\x12\x1e.dsec.v1.RemoveTemplateRequest\x1a\x1f.dsec.v1.RemoveTemplateResponse\x12S\n" +
+	"\x0eRemoveTemplate\x12\x1e.dsec.v1.RemoveTemplateRequest\x1a\x1f.dsec.v1.RemoveTemplateResponse\x12Q\n" +
+	"\x0eVerifyTemplate\x12\x1e.dsec.v1.VerifyTemplateRequest\x1a\x1f.dsec.v1.VerifyTemplateResponse\x12S\n" +
 	"\x0eImportTemplate\x12\x1e.dsec.v1.ImportTemplateRequest\x1a\x1f.dsec.v1.ImportTemplateResponse0\x01\x12P\n" +
 	"\rBuildTemplate\x12\x1d.dsec.v1.BuildTemplateRequest\x1a\x1e.dsec.v1.BuildTemplateResponse0\x01B2Z0github.com/dsec-platform/dsec/gen/dsec/v1;dsecv1b\x06proto3"
 
@@ -1099,7 +1196,7 @@ func file_dsec_v1_template_proto_rawDescGZIP() []byte {
 	return file_dsec_v1_template_proto_rawDescData
 }
 
-var file_dsec_v1_template_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_dsec_v1_template_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_dsec_v1_template_proto_goTypes = []any{
 	(*Template)(nil),               // 0: dsec.v1.Template
 	(*Layer)(nil),                  // 1: dsec.v1.Layer
@@ -1109,41 +1206,46 @@ var file_dsec_v1_template_proto_goTypes = []any{
 	(*GetTemplateResponse)(nil),    // 5: dsec.v1.GetTemplateResponse
 	(*RemoveTemplateRequest)(nil),  // 6: dsec.v1.RemoveTemplateRequest
 	(*RemoveTemplateResponse)(nil), // 7: dsec.v1.RemoveTemplateResponse
-	(*ImportTemplateRequest)(nil),  // 8: dsec.v1.ImportTemplateRequest
-	(*ImportTemplateResponse)(nil), // 9: dsec.v1.ImportTemplateResponse
-	(*BuildTemplateRequest)(nil),   // 10: dsec.v1.BuildTemplateRequest
-	(*BuildTemplateResponse)(nil),  // 11: dsec.v1.BuildTemplateResponse
-	(*Progress)(nil),               // 12: dsec.v1.Progress
-	(*timestamppb.Timestamp)(nil),  // 13: google.protobuf.Timestamp
-	(*Spec)(nil),                   // 14: dsec.v1.Spec
+	(*VerifyTemplateRequest)(nil),  // 8: dsec.v1.VerifyTemplateRequest
+	(*VerifyTemplateResponse)(nil), // 9: dsec.v1.VerifyTemplateResponse
+	(*ImportTemplateRequest)(nil),  // 10: dsec.v1.ImportTemplateRequest
+	(*ImportTemplateResponse)(nil), // 11: dsec.v1.ImportTemplateResponse
+	(*BuildTemplateRequest)(nil),   // 12: dsec.v1.BuildTemplateRequest
+	(*BuildTemplateResponse)(nil),  // 13: dsec.v1.BuildTemplateResponse
+	(*Progress)(nil),               // 14: dsec.v1.Progress
+	(*timestamppb.Timestamp)(nil),  // 15: google.protobuf.Timestamp
+	(*Spec)(nil),                   // 16: dsec.v1.Spec
 }
 var file_dsec_v1_template_proto_depIdxs = []int32{
-	13, // 0: dsec.v1.Template.created:type_name -> google.protobuf.Timestamp
+	15, // 0: dsec.v1.Template.created:type_name -> google.protobuf.Timestamp
 	1,  // 1: dsec.v1.Template.layers:type_name -> dsec.v1.Layer
-	14, // 2: dsec.v1.Template.spec:type_name -> dsec.v1.Spec
+	16, // 2: dsec.v1.Template.spec:type_name -> dsec.v1.Spec
 	0,  // 3: dsec.v1.ListTemplatesResponse.templates:type_name -> dsec.v1.Template
 	0,  // 4: dsec.v1.GetTemplateResponse.template:type_name -> dsec.v1.Template
-	14, // 5: dsec.v1.ImportTemplateRequest.spec:type_name -> dsec.v1.Spec
-	12, // 6: dsec.v1.ImportTemplateResponse.progress:type_name -> dsec.v1.Progress
-	0,  // 7: dsec.v1.ImportTemplateResponse.template:type_name -> dsec.v1.Template
-	14, // 8: dsec.v1.BuildTemplateRequest.spec:type_name -> dsec.v1.Spec
-	12, // 9: dsec.v1.BuildTemplateResponse.progress:type_name -> dsec.v1.Progress
-	0,  // 10: dsec.v1.BuildTemplateResponse.template:type_name -> dsec.v1.Template
-	2,  // 11: dsec.v1.TemplateService.ListTemplates:input_type -> dsec.v1.ListTemplatesRequest
-	4,  // 12: dsec.v1.TemplateService.GetTemplate:input_type -> dsec.v1.GetTemplateRequest
-	6,  // 13: dsec.v1.TemplateService.RemoveTemplate:input_type -> dsec.v1.RemoveTemplateRequest
-	8,  // 14: dsec.v1.TemplateService.ImportTemplate:input_type -> dsec.v1.ImportTemplateRequest
-	10, // 15: dsec.v1.TemplateService.BuildTemplate:input_type -> dsec.v1.BuildTemplateRequest
-	3,  // 16: dsec.v1.TemplateService.ListTemplates:output_type -> dsec.v1.ListTemplatesResponse
-	5,  // 17: dsec.v1.TemplateService.GetTemplate:output_type -> dsec.v1.GetTemplateResponse
-	7,  // 18: dsec.v1.TemplateService.RemoveTemplate:output_type -> dsec.v1.RemoveTemplateResponse
-	9,  // 19: dsec.v1.TemplateService.ImportTemplate:output_type -> dsec.v1.ImportTemplateResponse
-	11, // 20: dsec.v1.TemplateService.BuildTemplate:output_type -> dsec.v1.BuildTemplateResponse
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	0,  // 5: dsec.v1.VerifyTemplateResponse.template:type_name -> dsec.v1.Template
+	16, // 6: dsec.v1.ImportTemplateRequest.spec:type_name -> dsec.v1.Spec
+	14, // 7: dsec.v1.ImportTemplateResponse.progress:type_name -> dsec.v1.Progress
+	0,  // 8: dsec.v1.ImportTemplateResponse.template:type_name -> dsec.v1.Template
+	16, // 9: dsec.v1.BuildTemplateRequest.spec:type_name -> dsec.v1.Spec
+	14, // 10: dsec.v1.BuildTemplateResponse.progress:type_name -> dsec.v1.Progress
+	0,  // 11: dsec.v1.BuildTemplateResponse.template:type_name -> dsec.v1.Template
+	2,  // 12: dsec.v1.TemplateService.ListTemplates:input_type -> dsec.v1.ListTemplatesRequest
+	4,  // 13: dsec.v1.TemplateService.GetTemplate:input_type -> dsec.v1.GetTemplateRequest
+	6,  // 14: dsec.v1.TemplateService.RemoveTemplate:input_type -> dsec.v1.RemoveTemplateRequest
+	8,  // 15: dsec.v1.TemplateService.VerifyTemplate:input_type -> dsec.v1.VerifyTemplateRequest
+	10, // 16: dsec.v1.TemplateService.ImportTemplate:input_type -> dsec.v1.ImportTemplateRequest
+	12, // 17: dsec.v1.TemplateService.BuildTemplate:input_type -> dsec.v1.BuildTemplateRequest
+	3,  // 18: dsec.v1.TemplateService.ListTemplates:output_type -> dsec.v1.ListTemplatesResponse
+	5,  // 19: dsec.v1.TemplateService.GetTemplate:output_type -> dsec.v1.GetTemplateResponse
+	7,  // 20: dsec.v1.TemplateService.RemoveTemplate:output_type -> dsec.v1.RemoveTemplateResponse
+	9,  // 21: dsec.v1.TemplateService.VerifyTemplate:output_type -> dsec.v1.VerifyTemplateResponse
+	11, // 22: dsec.v1.TemplateService.ImportTemplate:output_type -> dsec.v1.ImportTemplateResponse
+	13, // 23: dsec.v1.TemplateService.BuildTemplate:output_type -> dsec.v1.BuildTemplateResponse
+	18, // [18:24] is the sub-list for method output_type
+	12, // [12:18] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_dsec_v1_template_proto_init() }
@@ -1152,7 +1254,7 @@ func file_dsec_v1_template_proto_init() {
 		return
 	}
 	file_dsec_v1_spec_proto_init()
-	file_dsec_v1_template_proto_msgTypes[8].OneofWrappers = []any{
+	file_dsec_v1_template_proto_msgTypes[10].OneofWrappers = []any{
 		(*ImportTemplateRequest_Image)(nil),
 		(*ImportTemplateRequest_Path)(nil),
 	}
@@ -1162,7 +1264,7 @@ func file_dsec_v1_template_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dsec_v1_template_proto_rawDesc), len(file_dsec_v1_template_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

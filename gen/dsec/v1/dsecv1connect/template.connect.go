@@ -35,6 +35,9 @@ const (
 	// TemplateServiceRemoveTemplateProcedure is the procedure name of the TemplateService's
 	// RemoveTemplate RPC.
 	TemplateServiceRemoveTemplateProcedure = "/dsec.v1.TemplateService/RemoveTemplate"
+	// TemplateServiceVerifyTemplateProcedure is the procedure name of the TemplateService's
+	// VerifyTemplate RPC.
+	TemplateServiceVerifyTemplateProcedure = "/dsec.v1.TemplateService/VerifyTemplate"
 	// TemplateServiceImportTemplateProcedure is the procedure name of the TemplateService's
 	// ImportTemplate RPC.
 	TemplateServiceImportTemplateProcedure = "/dsec.v1.TemplateService/ImportTemplate"
@@ -67,6 +70,13 @@ var (
 			Procedure:  TemplateServiceRemoveTemplateProcedure,
 		}
 	})
+	templateServiceVerifyTemplateSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeUnary,
+			Schema:     v1.File_dsec_v1_template_proto.Services().ByName("TemplateService").Methods().ByName("VerifyTemplate"),
+			Procedure:  TemplateServiceVerifyTemplateProcedure,
+		}
+	})
 	templateServiceImportTemplateSpec = sync.OnceValue(func() connect.Spec {
 		return connect.Spec{
 			StreamType: connect.StreamTypeServer,
@@ -91,6 +101,8 @@ type TemplateServiceClient interface {
 	GetTemplate(context.Context, *v1.GetTemplateRequest) (*v1.GetTemplateResponse, error)
 	// RemoveTemplate deletes a version, or all of a name; refused while a session uses it.
 	RemoveTemplate(context.Context, *v1.RemoveTemplateRequest) (*v1.RemoveTemplateResponse, error)
+	// VerifyTemplate reads every layer of one version again and compares it with its digest.
+	VerifyTemplate(context.Context, *v1.VerifyTemplateRequest) (*v1.VerifyTemplateResponse, error)
 	// ImportTemplate makes a version from an image or a tree and tells its progress. Ending the call cancels it.
 	ImportTemplate(context.Context, *v1.ImportTemplateRequest) (TemplateServiceImportTemplateClientStream, error)
 	// BuildTemplate makes a version from a distribution's packages. Ending the call cancels it.
@@ -153,6 +165,8 @@ type TemplateServiceHandler interface {
 	GetTemplate(context.Context, *v1.GetTemplateRequest) (*v1.GetTemplateResponse, error)
 	// RemoveTemplate deletes a version, or all of a name; refused while a session uses it.
 	RemoveTemplate(context.Context, *v1.RemoveTemplateRequest) (*v1.RemoveTemplateResponse, error)
+	// VerifyTemplate reads every layer of one version again and compares it with its digest.
+	VerifyTemplate(context.Context, *v1.VerifyTemplateRequest) (*v1.VerifyTemplateResponse, error)
 	// ImportTemplate makes a version from an image or a tree and tells its progress. Ending the call cancels it.
 	ImportTemplate(context.Context, *v1.ImportTemplateRequest, TemplateServiceImportTemplateServerStream) error
 	// BuildTemplate makes a version from a distribution's packages. Ending the call cancels it.
@@ -167,6 +181,7 @@ func RegisterTemplateServiceHandler(server *connect.Server, svc TemplateServiceH
 		connect.Method{Spec: templateServiceListTemplatesSpec(), Handler: adapter.listTemplates},
 		connect.Method{Spec: templateServiceGetTemplateSpec(), Handler: adapter.getTemplate},
 		connect.Method{Spec: templateServiceRemoveTemplateSpec(), Handler: adapter.removeTemplate},
+		connect.Method{Spec: templateServiceVerifyTemplateSpec(), Handler: adapter.verifyTemplate},
 		connect.Method{Spec: templateServiceImportTemplateSpec(), Handler: adapter.importTemplate},
 		connect.Method{Spec: templateServiceBuildTemplateSpec(), Handler: adapter.buildTemplate},
 	)
@@ -219,6 +234,10 @@ func (UnimplementedTemplateServiceHandler) RemoveTemplate(context.Context, *v1.R
 	return nil, connect.NewError(connect.CodeUnimplemented, "dsec.v1.TemplateService.RemoveTemplate is not implemented")
 }
 
+func (UnimplementedTemplateServiceHandler) VerifyTemplate(context.Context, *v1.VerifyTemplateRequest) (*v1.VerifyTemplateResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "dsec.v1.TemplateService.VerifyTemplate is not implemented")
+}
+
 func (UnimplementedTemplateServiceHandler) ImportTemplate(context.Context, *v1.ImportTemplateRequest, TemplateServiceImportTemplateServerStream) error {
 	return connect.NewError(connect.CodeUnimplemented, "dsec.v1.TemplateService.ImportTemplate is not implemented")
 }
@@ -250,6 +269,14 @@ func (c *templateServiceClient) GetTemplate(ctx context.Context, req *v1.GetTemp
 func (c *templateServiceClient) RemoveTemplate(ctx context.Context, req *v1.RemoveTemplateRequest) (*v1.RemoveTemplateResponse, error) {
 	var res v1.RemoveTemplateResponse
 	if err := c.client.CallUnary(ctx, templateServiceRemoveTemplateSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+func (c *templateServiceClient) VerifyTemplate(ctx context.Context, req *v1.VerifyTemplateRequest) (*v1.VerifyTemplateResponse, error) {
+	var res v1.VerifyTemplateResponse
+	if err := c.client.CallUnary(ctx, templateServiceVerifyTemplateSpec(), req, &res); err != nil {
 		return nil, err
 	}
 	return &res, nil
@@ -303,6 +330,18 @@ func (h templateServiceHandler) removeTemplate(ctx context.Context, _ connect.Sp
 		return err
 	}
 	res, err := h.svc.RemoveTemplate(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h templateServiceHandler) verifyTemplate(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.VerifyTemplateRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.VerifyTemplate(ctx, &req)
 	if err != nil {
 		return err
 	}
