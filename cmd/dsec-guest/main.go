@@ -1,3 +1,9 @@
+// The run time would look for the CPU limit of its cgroup at every start, and
+// keep the host's files open:
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // dsec-guest is PID 1 of a box (see package guest) and, called dsec-files, the
 // worker that does its file operations.
 package main

@@ -1,3 +1,9 @@
+// The run time would look for the CPU limit of its cgroup at every start, and
+// keep the host's files open:
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // dsec-spawner is the parent of the boxes of one node; see package spawner.
 package main
 
