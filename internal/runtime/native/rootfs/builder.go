@@ -107,8 +107,9 @@ func (b *Builder) build(s *Spec, t *Tree) error {
 	if err != nil {
 		return err
 	}
-	if missing, err := b.missing(root, s); err != nil || len(missing) > 0 {
-		if err == nil {
+	if s.Upper == nil { // in a writable root the guest makes them
+		missing, err := b.missing(root, s)
+		if err == nil && len(missing) > 0 {
 			root, err = b.withMountPoints(root, s, missing)
 		}
 		if err != nil {

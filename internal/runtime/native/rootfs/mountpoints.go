@@ -27,8 +27,7 @@ type point struct {
 	file bool // the mount is a file
 }
 
-// missing gives the paths of s that root has not. A writable root gets its
-// directories from the guest, but mounts need theirs before.
+// missing gives the paths of s that root has not.
 func (b *Builder) missing(root int, s *Spec) ([]point, error) {
 	var points []point
 	for _, d := range s.Dirs {
