@@ -6,12 +6,13 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/dsec-platform/dsec/internal/control"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
 // operatorProject is the project whose keys may change what all projects share:
 // templates, keys, draining.
-const operatorProject = "default"
+const operatorProject = control.DefaultProject
 
 // caller is who sent a request.
 type caller struct {

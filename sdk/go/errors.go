@@ -53,6 +53,12 @@ func (e *Error) Error() string {
 // Unwrap gives the local cause, such as context.Canceled.
 func (e *Error) Unwrap() error { return e.cause }
 
+// Is makes the server's verdict on an ended call equal to the local one: the two
+// race when a deadline passes.
+func (e *Error) Is(target error) bool {
+	return target == context.DeadlineExceeded && e.Reason == "timed_out" || target == context.Canceled && e.Reason == "canceled"
+}
+
 // IsReason tells whether err is an *Error with that reason.
 func IsReason(err error, reason string) bool {
 	e, ok := errors.AsType[*Error](err)
