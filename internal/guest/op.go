@@ -126,6 +126,7 @@ func (o *op) run() {
 	o.mu.Unlock()
 	o.finish(r)
 	o.cleanUp()
+	o.srv.opEnded()
 }
 
 // finish publishes the result.

@@ -3,7 +3,9 @@ package guest
 import (
 	"errors"
 	"io"
+	"runtime/debug"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,9 +32,10 @@ type Options struct {
 	Build string
 }
 
-// Limits of what a guest keeps: results of ended ops, output of all ops.
+// Limits of what a guest keeps: ops in all, ended ones among them, output of all.
 const (
-	maxOps       = 2048
+	keepOps      = 512
+	maxOps       = 4096
 	outputBudget = 24 << 20
 )
 
@@ -52,11 +55,29 @@ type Server struct {
 	mu   sync.Mutex
 	conn *mux.Conn
 	orph chan struct{} // asks for a look at survivors
+	rest *time.Timer   // runs out when no op has ended for a while
+}
+
+// restAfter the last op an idle guest gives its free memory back.
+const restAfter = 3 * time.Second
+
+// opEnded keeps the clock of idleness.
+func (s *Server) opEnded() {
+	if !s.opt.Init {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rest == nil {
+		s.rest = time.AfterFunc(restAfter, debug.FreeOSMemory)
+	} else {
+		s.rest.Reset(restAfter)
+	}
 }
 
 // NewServer makes a server. It starts nothing.
 func NewServer(opt Options) *Server {
-	s := &Server{opt: opt, ops: newTable[*op](maxOps), files: newTable[*fileOp](maxOps), orph: make(chan struct{}, 1)}
+	s := &Server{opt: opt, ops: newTable[*op](keepOps, maxOps), files: newTable[*fileOp](keepOps, maxOps), orph: make(chan struct{}, 1)}
 	s.budget = &budget{left: outputBudget, evict: s.ops.evict}
 	s.reaper = newReaper(opt.Init, s.orphaned)
 	s.bootID = randomID()
@@ -105,6 +126,11 @@ func (s *Server) settings() (*setup.Settings, *guestproto.WireError) {
 
 // accept serves one stream.
 func (s *Server) accept(st *mux.Stream, body []byte) {
+	defer func() { // a fault here is this request's, not the box's end
+		if p := recover(); p != nil {
+			st.Reset(policyError("guest", "the request hit a fault in the guest"))
+		}
+	}()
 	err := s.dispatch(st, body)
 	var w *guestproto.WireError
 	switch {

@@ -12,6 +12,7 @@ type table[T entry] struct {
 	order   []string // oldest first; may name ids that are gone
 	seed    maphash.Seed
 	evicted [2]map[uint64]struct{} // two generations of ids that must not run again
+	keep    int                    // settled entries are evicted beyond this many in all
 	max     int
 }
 
@@ -27,8 +28,8 @@ type entry interface {
 // maxEvicted ids are remembered per generation.
 const maxEvicted = 1 << 17
 
-func newTable[T entry](max int) *table[T] {
-	return &table[T]{byID: map[string]T{}, seed: maphash.MakeSeed(), max: max}
+func newTable[T entry](keep, max int) *table[T] {
+	return &table[T]{byID: map[string]T{}, seed: maphash.MakeSeed(), keep: keep, max: max}
 }
 
 // get gives an entry; gone tells that the id was evicted.
@@ -57,7 +58,7 @@ func (t *table[T]) add(id string, made T) (e T, created, gone, full bool) {
 	if t.wasEvicted(id) {
 		return e, false, true, false
 	}
-	if len(t.byID) >= t.max && !t.evictLocked() {
+	if len(t.byID) >= t.keep && !t.evictLocked() && len(t.byID) >= t.max {
 		return e, false, false, true
 	}
 	t.byID[id] = made

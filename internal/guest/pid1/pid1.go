@@ -32,7 +32,7 @@ const (
 const (
 	gcPercent   = 25
 	memoryLimit = 44 << 20
-	procs       = 2
+	procs       = 1
 )
 
 // Run serves the box until its boot fails or the socket breaks.
