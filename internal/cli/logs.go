@@ -60,13 +60,15 @@ func opRows(ops []*dsec.Operation, now time.Time) [][]string {
 		state, wall := "running", ""
 		if r := o.GetResult(); !o.GetRunning() {
 			_, code := ending(r)
-			state = fmt.Sprintf("exit %d", code)
-			if r.GetTimedOut() {
+			switch state = fmt.Sprintf("exit %d", code); {
+			case r.GetTimedOut():
 				state = "timed out"
-			} else if r.GetOom() {
+			case r.GetOom():
 				state = "out of memory"
-			} else if s := r.GetSignal(); s != "" {
-				state = s
+			case r.GetSignal() != "":
+				state = r.GetSignal()
+			case r.GetExitCode() < 0:
+				state = "not started"
 			}
 			wall = duration(time.Duration(r.GetWallMs() * float64(time.Millisecond)))
 			if n := o.GetSurvivors(); n > 0 {

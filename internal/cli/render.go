@@ -51,7 +51,7 @@ func printJSON(w io.Writer, v any) error {
 
 // raw gives a message of the wire as JSON with the names of its proto.
 func raw(m proto.Message) json.RawMessage {
-	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	b, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
 	if err != nil {
 		b, _ = json.Marshal(map[string]string{"error": err.Error()})
 	}
