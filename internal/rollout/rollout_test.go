@@ -1,10 +1,13 @@
 package rollout
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -332,5 +335,26 @@ func TestExamplesParse(t *testing.T) {
 	defer f.Close()
 	if ts, err := Read("hello.jsonl", f); err != nil || len(ts) != 4 {
 		t.Errorf("%d tasks, %v", len(ts), err)
+	}
+}
+
+func TestCodeIsAWholeTar(t *testing.T) {
+	b, err := code(map[string]string{"b": "2", "a/x": "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b)%512 != 0 || !bytes.Equal(b[len(b)-1024:], make([]byte, 1024)) {
+		t.Error("the tar has no end")
+	}
+	tr := tar.NewReader(bytes.NewReader(b))
+	for _, want := range []string{"a/x1", "b2"} {
+		h, err := tr.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, _ := io.ReadAll(tr)
+		if h.Name+string(data) != want {
+			t.Errorf("%s%s, want %s", h.Name, data, want)
+		}
 	}
 }
