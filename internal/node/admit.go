@@ -36,6 +36,16 @@ func (l *ledger) figures() (total, promised sched.Demand) {
 	return l.l.Total(), l.l.Promised()
 }
 
+// demand is what a box is promised: its memory limit, once, and the cpu that it
+// requests (its cpu limit is a ceiling, not a promise). An idle pooled one runs nothing.
+func (n *Node) demand(m *meta) sched.Demand {
+	d := sched.Demand{Memory: m.Limits.Memory}
+	if m.Session != "" {
+		d.CPU = m.Limits.CPURequest
+	}
+	return d
+}
+
 // admit promises d instead of old, for a session. Idle pooled boxes are worth less
 // than a session that waits: they are reclaimed as long as that helps.
 func (n *Node) admit(old, d sched.Demand) error {

@@ -90,11 +90,11 @@ func (n *Node) adopt(ctx context.Context, id string, j *journaled, t *toSweep) {
 	case ctx.Err() != nil:
 	case err == nil && j.last == recBound:
 		b.made = true
-		n.keep(b, sched.Demand{Memory: j.meta.Limits.Memory, CPU: j.meta.Limits.CPU})
+		n.keep(b, n.demand(&j.meta))
 		n.adoptSession(b, j, j.state)
 	case err == nil && j.last == recPool && n.pools.on():
 		b.made = true
-		n.keep(b, sched.Demand{Memory: j.meta.Limits.Memory})
+		n.keep(b, n.demand(&j.meta))
 		n.pools.mu.Lock()
 		q, _ := n.pools.get(j.meta.poolKey(), time.Now())
 		q.idle = append(q.idle, b)
@@ -202,7 +202,7 @@ func (n *Node) sweepAll(ctx context.Context, t *toSweep) error {
 		for _, o := range orphans {
 			if b := t.boxes[o.ID]; b != nil && o.Err != nil {
 				// It keeps its promise until Destroy or a patrol has removed it.
-				n.keep(b, sched.Demand{Memory: b.meta.Limits.Memory, CPU: b.meta.Limits.CPU})
+				n.keep(b, n.demand(&b.meta))
 				delete(t.boxes, o.ID)
 			}
 		}
@@ -214,7 +214,7 @@ func (n *Node) sweepAll(ctx context.Context, t *toSweep) error {
 func (n *Node) settle(p *replayed, t *toSweep) {
 	for id, b := range t.boxes {
 		if b.rbox != nil { // open, and it resisted: a sweep leaves it alone
-			n.keep(b, sched.Demand{Memory: b.meta.Limits.Memory, CPU: b.meta.Limits.CPU})
+			n.keep(b, n.demand(&b.meta))
 			delete(t.boxes, id)
 			continue
 		}

@@ -4,27 +4,30 @@ import (
 	"context"
 	"time"
 
-	"github.com/dsec-platform/dsec/internal/sched"
+	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
 // claim turns a pooled box into the session's. It is journaled first: a crash
 // in between leaves a used box that no pool may have again.
 func (n *Node) claim(ctx context.Context, s *session, b *box, m *meta, req *CreateRequest, bound *Bound) error {
+	b.mu.Lock()
+	old, r := b.demand, b.rbox
+	b.mu.Unlock()
+	if r == nil {
+		return errdefs.Infraf(errdefs.ScopeBox, errdefs.BoxGone, "box "+b.id, "it ended in the pool")
+	}
+	// What a smaller session does not need is given back only when it is bound.
+	d := n.demand(m)
+	d.Memory = max(d.Memory, old.Memory)
+	if err := n.admit(old, d); err != nil {
+		n.pools.giveBack(b) // nothing has touched it
+		return err
+	}
 	n.attach(s, b)
 	bound.Box, bound.Pooled = b.id, true
 	m.Pooled = true
-	d := sched.Demand{Memory: m.Limits.Memory, CPU: m.Limits.CPU}
 	b.mu.Lock()
-	b.meta = *m
-	old := b.demand
-	b.mu.Unlock()
-	// What a smaller session does not need is given back only when it is bound.
-	d.Memory = max(d.Memory, old.Memory)
-	if err := n.admit(old, d); err != nil {
-		return err
-	}
-	b.mu.Lock()
-	b.demand = d
+	b.meta, b.demand = *m, d
 	b.mu.Unlock()
 	if err := take(ctx, n.claims); err != nil {
 		return err
@@ -34,7 +37,7 @@ func (n *Node) claim(ctx context.Context, s *session, b *box, m *meta, req *Crea
 		return err
 	}
 	lap := time.Now()
-	err := b.runtimeBox().Claim(ctx, req.Claim)
+	err := r.Claim(ctx, req.Claim)
 	bound.Timing["claim"] = time.Since(lap)
 	if err != nil {
 		bound.Pooled, m.Pooled = false, false
@@ -77,7 +80,7 @@ func (n *Node) bind(ctx context.Context, s *session, bound *Bound) error {
 	b.mu.Lock()
 	b.made = true
 	b.meta.Started = now
-	want := sched.Demand{Memory: b.meta.Limits.Memory, CPU: b.meta.Limits.CPU}
+	want := n.demand(&b.meta)
 	old := b.demand
 	b.demand = want
 	b.mu.Unlock()

@@ -145,7 +145,7 @@ func retryCold(err error) bool {
 
 // fresh makes a box for the session.
 func (n *Node) fresh(ctx context.Context, s *session, rt runtime.Runtime, m *meta, req *CreateRequest, bound *Bound) error {
-	b, err := n.reserve(rt, m, sched.Demand{Memory: m.Limits.Memory, CPU: m.Limits.CPU})
+	b, err := n.reserve(rt, m)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,8 @@ func (n *Node) fresh(ctx context.Context, s *session, rt runtime.Runtime, m *met
 }
 
 // reserve admits a box and gives it its place in the books. Nothing of it exists yet.
-func (n *Node) reserve(rt runtime.Runtime, m *meta, d sched.Demand) (*box, error) {
+func (n *Node) reserve(rt runtime.Runtime, m *meta) (*box, error) {
+	d := n.demand(m)
 	if m.Session == "" {
 		if err := n.ledger.replace(sched.Demand{}, d); err != nil {
 			return nil, err

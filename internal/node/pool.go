@@ -96,6 +96,21 @@ func (p *pools) claim(key poolKey, root runtime.Root, now time.Time) (*box, stri
 	return nil, coldEmpty
 }
 
+// giveBack returns a box that was not claimed after all.
+func (p *pools) giveBack(b *box) {
+	b.mu.Lock()
+	key := b.meta.poolKey()
+	b.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hits--
+	if q := p.byKey[key]; q != nil {
+		q.idle = append(q.idle, b)
+		return
+	}
+	b.destroying.Store(true) // its pool was dropped meanwhile; patrol reclaims it
+}
+
 func (p *pools) missed(reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

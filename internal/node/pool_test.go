@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -160,6 +161,42 @@ func TestCPUShortageDoesNotEmptyThePool(t *testing.T) {
 	if r.pooled() != 2 {
 		t.Errorf("pool has %d boxes", r.pooled())
 	}
+}
+
+func TestRefusedClaimLeavesThePoolAlone(t *testing.T) {
+	r := newRig(t, withPool(spec.Pool{MinIdle: 1, MaxIdle: 1}), func(c *Config) { c.CPU = 1; c.Scheduler.CPUOvercommitRatio = 1 })
+	r.warm(1)
+	idle := r.rt.IDs()[0]
+	q := request("busy")
+	q.NoPool = true
+	if _, err := r.node.Create(context.Background(), q); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.node.Create(context.Background(), request("s")); !errors.Is(err, errdefs.ErrNodeFull) {
+		t.Fatalf("got %v", err)
+	}
+	r.destroy("busy")
+	if b := r.create("s"); b.Box != idle {
+		t.Errorf("box %s, want the idle %s", b.Box, idle)
+	}
+}
+
+func TestCPULimitIsACeiling(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.CPU = 1 })
+	for name, cpu := range map[string]float64{"more than there is": 64, "unlimited": 0} {
+		t.Run(name, func(t *testing.T) {
+			q := request("s")
+			q.Claim.Limits.CPU = cpu
+			if _, err := r.node.Create(context.Background(), q); err != nil {
+				t.Fatal(err)
+			}
+			if st := r.node.Stats(context.Background()); st.CPUPromised != 1 {
+				t.Errorf("promised %v cores of 1", st.CPUPromised)
+			}
+			r.destroy("s")
+		})
+	}
+	r.empty()
 }
 
 func TestDropTemplate(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/runtime"
-	"github.com/dsec-platform/dsec/internal/sched"
 )
 
 const (
@@ -214,7 +213,7 @@ func (n *Node) makePooled(q *pool, root runtime.Root) (*box, error) {
 		return nil, err
 	}
 	m := &meta{Runtime: rt.Name(), Template: root.Template, RootWritable: q.key.rootWritable, Limits: n.cfg.PoolLimits, Since: time.Now()}
-	b, err := n.reserve(rt, m, sched.Demand{Memory: m.Limits.Memory})
+	b, err := n.reserve(rt, m)
 	if err != nil {
 		return nil, err
 	}

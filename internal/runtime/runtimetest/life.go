@@ -3,7 +3,6 @@ package runtimetest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -175,7 +174,7 @@ func testDeadGuest(t *testing.T, s *suite) {
 func testSecrets(t *testing.T, s *suite) {
 	const secret = "hunter2hunter2"
 	b := s.create(func(c *runtime.Config) { c.Env = append(c.Env, "TOKEN="+secret) })
-	if strings.Contains(fmt.Sprintf("%s", b.Record().Data), secret) {
+	if strings.Contains(string(b.Record().Data), secret) {
 		t.Error("the record has a secret")
 	}
 	if got := s.out(s.guest(b), "echo $TOKEN"); got != secret+"\n" {
