@@ -74,3 +74,28 @@ func BenchmarkCreateDestroyParallel(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkClaim turns pooled boxes into what sessions ask for.
+func BenchmarkClaim(b *testing.B) {
+	r, cfg := benchRuntime(b)
+	claim := cfg.Claim
+	claim.Env, claim.Limits.CPU, claim.Limits.Memory = []string{"A=1"}, 1, 256<<20
+	claim.StoreSize = 128 << 20
+	cfg.ID, cfg.Pooled = "bench", true
+	var took time.Duration
+	for b.Loop() {
+		box, err := r.Create(context.Background(), cfg)
+		if err != nil {
+			b.Fatal(err)
+		}
+		start := time.Now()
+		if err := box.Claim(context.Background(), claim); err != nil {
+			b.Fatal(err)
+		}
+		took += time.Since(start)
+		if err := box.Destroy(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(took.Microseconds())/1000/float64(b.N), "claim-ms")
+}

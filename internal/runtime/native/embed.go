@@ -5,6 +5,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,16 +21,21 @@ var embedded embed.FS
 // binary writes the embedded program to dir, named by its digest, if it is not
 // there yet, and gives its path. A box goes on with the version it was made with.
 func binary(dir, name string) (string, error) {
-	data, err := embedded.ReadFile("embedded/" + name + ".bin")
+	src, err := embedded.Open("embedded/" + name + ".bin")
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", &errdefs.Error{Class: errdefs.Infrastructure, Reason: errdefs.Unavailable, Scope: errdefs.ScopeNode,
 			Object: name, Message: "this dsec was built without it", Remedy: "build with make, not with go build alone"}
 	} else if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(data)
-	path := filepath.Join(dir, name+"-"+hex.EncodeToString(sum[:6]))
-	if st, err := os.Stat(path); err == nil && st.Size() == int64(len(data)) {
+	defer src.Close()
+	sum := sha256.New()
+	size, err := io.Copy(sum, src)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, name+"-"+hex.EncodeToString(sum.Sum(nil)[:6]))
+	if st, err := os.Stat(path); err == nil && st.Size() == size {
 		return path, nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -39,7 +45,7 @@ func binary(dir, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = tmp.Write(data)
+	_, err = io.Copy(tmp, io.NewSectionReader(src.(io.ReaderAt), 0, size)) // what package embed opens has it
 	err = errors.Join(err, tmp.Chmod(0o755), tmp.Close())
 	if err == nil {
 		err = os.Rename(tmp.Name(), path)
