@@ -156,6 +156,7 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	s.onClose(func() error { ctl.Close(); return nil })
+	registry.MustRegister(ctl.Collector())
 	keys, err := control.NewKeyring(ctx, db, time.Now)
 	if err != nil {
 		return err
