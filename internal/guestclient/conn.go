@@ -25,7 +25,11 @@ var _ API = (*Client)(nil)
 // New greets the guest at the other end of conn, whose preamble was sent. It
 // owns conn from then on, also when it fails.
 func New(ctx context.Context, conn net.Conn) (*Client, error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	m, err := mux.Connect(bounded{conn}, mux.Config{Hello: guestproto.Hello{Major: major, Minor: minor}})
+	if !stop() {
+		err = ctx.Err()
+	}
 	if err != nil {
 		_ = m.Close()
 		return nil, asError(err)

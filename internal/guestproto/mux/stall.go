@@ -36,9 +36,12 @@ func (c *Conn) look() {
 		c.watching = false
 		return
 	}
-	switch {
-	case c.SinceRead() < stallTick:
+	silent := c.SinceRead()
+	if !c.asked.IsZero() && silent < time.Since(c.asked) { // it has answered
 		c.asked = time.Time{}
+	}
+	switch {
+	case silent < stallTick:
 	case c.asked.IsZero():
 		c.asked = time.Now()
 		go func() { _, _ = c.Ping() }() // a write that the peer does not take is a stall, too
