@@ -8,7 +8,7 @@ import (
 // domainSpec and wireSpec are each other's inverse; a test walks every field.
 func domainSpec(w *dsecv1.Spec) spec.Sandbox {
 	s := spec.Sandbox{
-		Name: w.GetName(), Runtime: w.GetRuntime(), CPULimit: w.GetCpuLimit(), MemLimit: spec.Bytes(w.GetMemLimit()), PidLimit: int(w.GetPidLimit()),
+		Name: w.GetName(), Runtime: w.GetRuntime(), CPULimit: w.GetCpuLimit(), CPURequest: w.GetCpuRequest(), MemLimit: spec.Bytes(w.GetMemLimit()), PidLimit: int(w.GetPidLimit()),
 		IOLimit: spec.IO{ReadBPS: spec.Bytes(w.GetIoLimit().GetReadBps()), WriteBPS: spec.Bytes(w.GetIoLimit().GetWriteBps())},
 		User:    w.GetUser(), Hostname: w.GetHostname(),
 		FS: spec.FS{
@@ -35,7 +35,7 @@ func domainSpec(w *dsecv1.Spec) spec.Sandbox {
 
 func wireSpec(s *spec.Sandbox) *dsecv1.Spec {
 	w := &dsecv1.Spec{
-		Name: s.Name, Runtime: s.Runtime, CpuLimit: s.CPULimit, MemLimit: int64(s.MemLimit), PidLimit: int32(s.PidLimit),
+		Name: s.Name, Runtime: s.Runtime, CpuLimit: s.CPULimit, CpuRequest: s.CPURequest, MemLimit: int64(s.MemLimit), PidLimit: int32(s.PidLimit),
 		User: s.User, Hostname: s.Hostname, NewPrivileges: s.NewPrivileges,
 		Fs: &dsecv1.FileSystem{
 			WritableDirs: s.FS.WritableDirs, WritableSizeLimit: int64(s.FS.WritableSizeLimit),

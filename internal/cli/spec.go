@@ -171,7 +171,7 @@ func newSpecSchema(e *Env) *cobra.Command {
 // wireSpec gives a spec as a message; unsaid fields stay unset.
 func wireSpec(s *spec.Sandbox) *dsecv1.Spec {
 	w := &dsecv1.Spec{
-		Name: s.Name, Runtime: s.Runtime, CpuLimit: s.CPULimit, MemLimit: int64(s.MemLimit), PidLimit: int32(s.PidLimit),
+		Name: s.Name, Runtime: s.Runtime, CpuLimit: s.CPULimit, CpuRequest: s.CPURequest, MemLimit: int64(s.MemLimit), PidLimit: int32(s.PidLimit),
 		IoLimit: &dsecv1.IOLimit{ReadBps: int64(s.IOLimit.ReadBPS), WriteBps: int64(s.IOLimit.WriteBPS)},
 		User:    s.User, Hostname: s.Hostname, NewPrivileges: s.NewPrivileges,
 		Fs: &dsecv1.FileSystem{

@@ -149,7 +149,7 @@ func TestCPUShortageDoesNotEmptyThePool(t *testing.T) {
 	r := newRig(t, withPool(spec.Pool{MinIdle: 2, MaxIdle: 2}), func(c *Config) { c.CPU = 2 })
 	r.warm(2)
 	q := request("s")
-	q.Claim.Limits.CPU = 3
+	q.Claim.Limits.CPURequest = 3
 	q.NoPool = true
 	if _, err := r.node.Create(context.Background(), q); err != nil {
 		t.Fatal(err)
@@ -168,11 +168,13 @@ func TestRefusedClaimLeavesThePoolAlone(t *testing.T) {
 	r.warm(1)
 	idle := r.rt.IDs()[0]
 	q := request("busy")
-	q.NoPool = true
+	q.NoPool, q.Claim.Limits.CPURequest = true, 1
 	if _, err := r.node.Create(context.Background(), q); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.node.Create(context.Background(), request("s")); !errors.Is(err, errdefs.ErrNodeFull) {
+	more := request("s")
+	more.Claim.Limits.CPURequest = 1
+	if _, err := r.node.Create(context.Background(), more); !errors.Is(err, errdefs.ErrNodeFull) {
 		t.Fatalf("got %v", err)
 	}
 	r.destroy("busy")
@@ -181,20 +183,20 @@ func TestRefusedClaimLeavesThePoolAlone(t *testing.T) {
 	}
 }
 
-func TestCPULimitIsACeiling(t *testing.T) {
+func TestCPULimitIsACeilingNotAPromise(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.CPU = 1 })
-	for name, cpu := range map[string]float64{"more than there is": 64, "unlimited": 0} {
-		t.Run(name, func(t *testing.T) {
-			q := request("s")
-			q.Claim.Limits.CPU = cpu
-			if _, err := r.node.Create(context.Background(), q); err != nil {
-				t.Fatal(err)
-			}
-			if st := r.node.Stats(context.Background()); st.CPUPromised != 1 {
-				t.Errorf("promised %v cores of 1", st.CPUPromised)
-			}
-			r.destroy("s")
-		})
+	for i, cpu := range []float64{64, 0, 2} {
+		q := request(fmt.Sprint("s", i))
+		q.Claim.Limits.CPU = cpu
+		if _, err := r.node.Create(context.Background(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st := r.node.Stats(context.Background()); st.CPUPromised != 0 {
+		t.Errorf("promised %v cores, none was requested", st.CPUPromised)
+	}
+	for i := range 3 {
+		r.destroy(fmt.Sprint("s", i))
 	}
 	r.empty()
 }

@@ -145,11 +145,13 @@ type DataMount struct{ Source, Target string }
 
 // Limits of a box. Zero means unlimited, but for Memory and Pids which must be set.
 type Limits struct {
-	Memory   int64   // bytes
-	CPU      float64 // cores
-	Pids     int64
-	ReadBPS  int64
-	WriteBPS int64
+	Memory int64   // bytes
+	CPU    float64 // cores, at most
+	// CPURequest is what admission promises, in cores; no runtime acts on it.
+	CPURequest float64
+	Pids       int64
+	ReadBPS    int64
+	WriteBPS   int64
 }
 
 // Seccomp names a profile and what is allowed on top.

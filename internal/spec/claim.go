@@ -33,10 +33,11 @@ func (s *Sandbox) Claim() runtime.Claim {
 // Limits gives the resource limits alone, as SetLimits takes them.
 func (s *Sandbox) Limits() runtime.Limits {
 	return runtime.Limits{
-		Memory:   int64(s.MemLimit),
-		CPU:      s.CPULimit,
-		Pids:     int64(s.PidLimit),
-		ReadBPS:  int64(s.IOLimit.ReadBPS),
-		WriteBPS: int64(s.IOLimit.WriteBPS),
+		Memory:     int64(s.MemLimit),
+		CPU:        s.CPULimit,
+		CPURequest: s.CPURequest,
+		Pids:       int64(s.PidLimit),
+		ReadBPS:    int64(s.IOLimit.ReadBPS),
+		WriteBPS:   int64(s.IOLimit.WriteBPS),
 	}
 }

@@ -86,6 +86,7 @@ func overlay(s, o *Sandbox) {
 	put(&s.Name, o.Name)
 	put(&s.Runtime, o.Runtime)
 	put(&s.CPULimit, o.CPULimit)
+	put(&s.CPURequest, o.CPURequest)
 	put(&s.MemLimit, o.MemLimit)
 	put(&s.PidLimit, o.PidLimit)
 	put(&s.IOLimit.ReadBPS, o.IOLimit.ReadBPS)

@@ -13,16 +13,20 @@ type Sandbox struct {
 	Name     string  `yaml:"name,omitempty" json:"name,omitempty"`
 	Runtime  string  `yaml:"runtime,omitempty" json:"runtime,omitempty"`     // native; docker, gvisor, firecracker come later
 	CPULimit float64 `yaml:"cpu_limit,omitempty" json:"cpu_limit,omitempty"` // cores
-	MemLimit Bytes   `yaml:"mem_limit,omitempty" json:"mem_limit,omitempty"` // hard, promised once
-	PidLimit int     `yaml:"pid_limit,omitempty" json:"pid_limit,omitempty"`
-	IOLimit  IO      `yaml:"io_limit,omitempty" json:"io_limit,omitzero"`
-	User     string  `yaml:"user,omitempty" json:"user,omitempty"` // default user of ops: "user" (1000) or "root"
-	Hostname string  `yaml:"hostname,omitempty" json:"hostname,omitempty"`
-	FS       FS      `yaml:"fs,omitempty" json:"fs,omitzero"`
-	Network  Network `yaml:"network,omitempty" json:"network,omitzero"`
-	Seccomp  Seccomp `yaml:"seccomp,omitempty" json:"seccomp,omitzero"`
-	Session  Session `yaml:"session,omitempty" json:"session,omitzero"`
-	Rlimits  Rlimits `yaml:"rlimits,omitempty" json:"rlimits,omitzero"`
+	// CPURequest is the part of cpu_limit that is promised: admission counts it, at
+	// cpu_overcommit_ratio. Unsaid, nothing is promised: the box shares what is free, up to
+	// cpu_limit (agents wait for their model most of the time).
+	CPURequest float64 `yaml:"cpu_request,omitempty" json:"cpu_request,omitempty"`
+	MemLimit   Bytes   `yaml:"mem_limit,omitempty" json:"mem_limit,omitempty"` // hard, promised once
+	PidLimit   int     `yaml:"pid_limit,omitempty" json:"pid_limit,omitempty"`
+	IOLimit    IO      `yaml:"io_limit,omitempty" json:"io_limit,omitzero"`
+	User       string  `yaml:"user,omitempty" json:"user,omitempty"` // default user of ops: "user" (1000) or "root"
+	Hostname   string  `yaml:"hostname,omitempty" json:"hostname,omitempty"`
+	FS         FS      `yaml:"fs,omitempty" json:"fs,omitzero"`
+	Network    Network `yaml:"network,omitempty" json:"network,omitzero"`
+	Seccomp    Seccomp `yaml:"seccomp,omitempty" json:"seccomp,omitzero"`
+	Session    Session `yaml:"session,omitempty" json:"session,omitzero"`
+	Rlimits    Rlimits `yaml:"rlimits,omitempty" json:"rlimits,omitzero"`
 	// NewPrivileges lifts no_new_privs so that sudo works; the bounding set and seccomp stay.
 	NewPrivileges bool `yaml:"new_privileges,omitempty" json:"new_privileges,omitempty"`
 }

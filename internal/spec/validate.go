@@ -153,6 +153,7 @@ func (c *checker) sandbox(s *Sandbox) {
 		c.oneOf("runtime", s.Runtime, runtimes)
 	}
 	within(c, "cpu_limit", s.CPULimit, MinCPU, 4096)
+	within(c, "cpu_request", s.CPURequest, MinCPU, 4096)
 	within(c, "mem_limit", s.MemLimit, MinMemory, 64*TiB)
 	within(c, "pid_limit", s.PidLimit, MinPids, 1<<22)
 	within(c, "io_limit.read_bps", s.IOLimit.ReadBPS, 4*KiB, 64*TiB)

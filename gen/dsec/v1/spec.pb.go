@@ -55,6 +55,8 @@ type Spec struct {
 	Rlimits *Rlimits `protobuf:"bytes,13,opt,name=rlimits,proto3" json:"rlimits,omitempty"`
 	// Lifts no_new_privs, so that sudo works; every other fence stays.
 	NewPrivileges bool `protobuf:"varint,14,opt,name=new_privileges,json=newPrivileges,proto3" json:"new_privileges,omitempty"`
+	// The part of cpu_limit that is promised: admission counts it, with overcommitment. 0: none.
+	CpuRequest    float64 `protobuf:"fixed64,15,opt,name=cpu_request,json=cpuRequest,proto3" json:"cpu_request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -185,6 +187,13 @@ func (x *Spec) GetNewPrivileges() bool {
 		return x.NewPrivileges
 	}
 	return false
+}
+
+func (x *Spec) GetCpuRequest() float64 {
+	if x != nil {
+		return x.CpuRequest
+	}
+	return 0
 }
 
 // IOLimit bounds a box's block I/O in bytes a second; zero is unlimited.
@@ -695,7 +704,7 @@ var File_dsec_v1_spec_proto protoreflect.FileDescriptor
 
 const file_dsec_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x12dsec/v1/spec.proto\x12\adsec.v1\"\xe3\x03\n" +
+	"\x12dsec/v1/spec.proto\x12\adsec.v1\"\x84\x04\n" +
 	"\x04Spec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aruntime\x18\x02 \x01(\tR\aruntime\x12\x1b\n" +
@@ -711,7 +720,9 @@ const file_dsec_v1_spec_proto_rawDesc = "" +
 	"\aseccomp\x18\v \x01(\v2\x10.dsec.v1.SeccompR\aseccomp\x12)\n" +
 	"\asession\x18\f \x01(\v2\x0f.dsec.v1.ClocksR\asession\x12*\n" +
 	"\arlimits\x18\r \x01(\v2\x10.dsec.v1.RlimitsR\arlimits\x12%\n" +
-	"\x0enew_privileges\x18\x0e \x01(\bR\rnewPrivileges\"A\n" +
+	"\x0enew_privileges\x18\x0e \x01(\bR\rnewPrivileges\x12\x1f\n" +
+	"\vcpu_request\x18\x0f \x01(\x01R\n" +
+	"cpuRequest\"A\n" +
 	"\aIOLimit\x12\x19\n" +
 	"\bread_bps\x18\x01 \x01(\x03R\areadBps\x12\x1b\n" +
 	"\twrite_bps\x18\x02 \x01(\x03R\bwriteBps\"\x83\x02\n" +
