@@ -37,7 +37,7 @@ func (c *Conn) look() {
 		return
 	}
 	silent := c.SinceRead()
-	if !c.asked.IsZero() && silent < time.Since(c.asked) { // it has answered
+	if !c.asked.IsZero() && silent <= time.Since(c.asked) { // it has answered
 		c.asked = time.Time{}
 	}
 	switch {
