@@ -497,6 +497,101 @@ func TestDialDeadline(t *testing.T) {
 	}
 }
 
+// TestSlowFollower: a live reader that lags gets every byte; one that stops gets a gap.
+func TestSlowFollower(t *testing.T) {
+	c := client(t)
+	s, err := c.Start(t.Context(), guestproto.ExecRequest{OpID: "slowly", Script: "head -c 3000000 /dev/zero", MaxOutput: 256 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int64
+	for {
+		ev, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Kind == guestproto.EventGap {
+			t.Fatalf("a live reader lost %d bytes at %d", ev.Dropped, ev.Offset)
+		}
+		n += int64(len(ev.Data))
+		if ev.Kind == guestproto.EventExit {
+			break
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	if n != 3000000 {
+		t.Errorf("got %d bytes", n)
+	}
+	stopped, err := c.Start(t.Context(), guestproto.ExecRequest{OpID: "stops", Script: "head -c 3000000 /dev/zero", MaxOutput: 256 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopped.Close()
+	for range 400 {
+		if info, err := c.Get(t.Context(), "stops"); err != nil || !info.Running {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	var gap int64
+	for {
+		ev, err := stopped.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		gap += ev.Dropped
+		if ev.Kind == guestproto.EventExit {
+			break
+		}
+	}
+	if gap == 0 {
+		t.Error("the command waited for a reader that had stopped, or output was kept without bound")
+	}
+}
+
+// TestOutputBudget: many large outputs do not grow the guest without bound.
+func TestOutputBudget(t *testing.T) {
+	c := client(t)
+	for i := range 12 {
+		r := run(t, c, guestproto.ExecRequest{OpID: fmt.Sprint("big", i), Script: "head -c 9000000 /dev/zero", MaxOutput: 8 << 20})
+		if r.Stdout.Total != 9000000 || r.ExitCode != 0 {
+			t.Fatalf("total %d", r.Stdout.Total)
+		}
+	}
+	_, err := c.Get(t.Context(), "big0")
+	wantError(t, err, errdefs.User, errdefs.OpUnknown, "op big0")
+	_, err = c.Run(t.Context(), guestproto.ExecRequest{OpID: "big0", Script: "head -c 9000000 /dev/zero", MaxOutput: 8 << 20})
+	wantError(t, err, errdefs.User, errdefs.OpUnknown, "op big0")
+}
+
+func TestList(t *testing.T) {
+	c := client(t)
+	run(t, c, guestproto.ExecRequest{OpID: "l1", Argv: []string{"echo", "x"}})
+	if _, err := c.Run(t.Context(), guestproto.ExecRequest{OpID: "l2", Script: "sleep 60", Background: true}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := c.List(t.Context())
+	if err != nil || len(list) != 2 || list[0].OpID != "l1" || list[0].Running || list[0].Result == nil || !list[1].Running || list[1].Pid == 0 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if err := c.Signal(t.Context(), "l2", "TERM", false); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, c, guestproto.ExecRequest{OpID: "l2", Script: "sleep 60", Background: true})
+	for range 200 {
+		if r.Signal != "" {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+		r = run(t, c, guestproto.ExecRequest{OpID: "l2", Script: "sleep 60", Background: true})
+	}
+	if r.Signal != "SIGTERM" {
+		t.Errorf("%+v", r)
+	}
+	wantError(t, c.Signal(t.Context(), "l2", "TERM", false), errdefs.User, errdefs.Conflict, "op l2")
+	wantError(t, c.Signal(t.Context(), "l2", "SIGNONE", false), errdefs.User, errdefs.InvalidArgument, "SIGNONE")
+}
+
 func TestManyOps(t *testing.T) {
 	c := client(t)
 	var wg sync.WaitGroup
