@@ -124,8 +124,10 @@ func (n *Node) Kind() string { return n.layout.kind() }
 // set. On an error nothing is left.
 func (n *Node) Create(id string, uid int, l runtime.Limits) (*Birth, error) {
 	b := newBirth()
-	err := n.create(id, uid, l, &b)
-	if err != nil {
+	if err := mkdirAt(n.unified, id); err != nil {
+		return nil, err // nothing of it is ours
+	}
+	if err := n.create(id, uid, l, &b); err != nil {
 		b.Close()
 		return nil, errors.Join(err, n.Remove(id))
 	}
@@ -133,9 +135,6 @@ func (n *Node) Create(id string, uid int, l runtime.Limits) (*Birth, error) {
 }
 
 func (n *Node) create(id string, uid int, l runtime.Limits, b *Birth) (err error) {
-	if err = mkdirAt(n.unified, id); err != nil {
-		return err
-	}
 	if err = n.layout.create(id, l, b); err != nil {
 		return err
 	}

@@ -1,0 +1,188 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dsec-platform/dsec/internal/runtime"
+)
+
+func node(t *testing.T) *Node {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("cgroups need root")
+	}
+	n, err := Open(Options{Name: "dsec-cgtest-" + strconv.Itoa(os.Getpid())})
+	if err != nil {
+		t.Skipf("no usable cgroups: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := n.RemoveRoot(context.Background()); err != nil {
+			t.Error(err)
+		}
+		n.Close()
+	})
+	return n
+}
+
+var limits = runtime.Limits{Memory: 32 << 20, Pids: 16, CPU: 0.5}
+
+// inAgent starts a command as an agent process, as the guest does.
+func inAgent(t *testing.T, b *Birth, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: b.AgentDir}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for _, fd := range b.AgentTasks {
+		if _, err := unix.Write(fd, []byte(strconv.Itoa(cmd.Process.Pid))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cmd
+}
+
+func deadline(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func create(t *testing.T, n *Node, id string, l runtime.Limits) *Birth {
+	t.Helper()
+	b, err := n.Create(id, 400000, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		b.Close()
+		if err := errors.Join(n.Kill(id), n.AwaitEmpty(context.Background(), id), n.Remove(id)); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func TestLimitsAreReadBack(t *testing.T) {
+	n := node(t)
+	create(t, n, "a", limits)
+	var u runtime.Usage
+	if err := n.Usage("a", &u); err != nil || u.MemoryLimit != limits.Memory || u.Pids != 0 {
+		t.Errorf("%+v, %v", u, err)
+	}
+	for _, l := range []runtime.Limits{{Memory: 64 << 20, Pids: 8}, {Memory: 16 << 20, Pids: 8, CPU: 2}, {}} {
+		if err := n.SetLimits("a", l); err != nil {
+			t.Fatalf("%+v: %v", l, err)
+		}
+		if err := n.Usage("a", &u); err != nil || u.MemoryLimit != l.Memory {
+			t.Errorf("%+v: %+v, %v", l, u, err)
+		}
+	}
+	if owner, err := n.Owner("a"); err != nil || owner != 400000 {
+		t.Errorf("owner %d, %v", owner, err)
+	}
+}
+
+func TestFreezeThawKill(t *testing.T) {
+	n := node(t)
+	b := create(t, n, "a", limits)
+	cmd := inAgent(t, b, "/bin/sh", "-c", "while :; do :; done")
+	for range 2 {
+		if err := n.Freeze(deadline(t), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used := func() time.Duration {
+		var u runtime.Usage
+		if err := n.Usage("a", &u); err != nil {
+			t.Fatal(err)
+		}
+		return u.CPU
+	}
+	before := used()
+	time.Sleep(50 * time.Millisecond)
+	if after := used(); after > before+5*time.Millisecond {
+		t.Errorf("a frozen process used %v", after-before)
+	}
+	if err := n.KillAgent(deadline(t), "a"); err != nil { // frozen as it is
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != unix.SIGKILL {
+		t.Errorf("ended with %v", err)
+	}
+	if err := n.Thaw(deadline(t), "a"); err != nil {
+		t.Fatal(err)
+	}
+	// The group is of use afterwards: what is cloned into it lives.
+	if err := inAgent(t, b, "/bin/true").Wait(); err != nil {
+		t.Errorf("a process after the kill: %v", err)
+	}
+}
+
+func TestRemoveSaysWhatLives(t *testing.T) {
+	n := node(t)
+	b := create(t, n, "a", limits)
+	inAgent(t, b, "/bin/sleep", "100")
+	if err := unix.Mkdirat(b.AgentDir, "op-1", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Remove("a"); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("removed with a process in it: %v", err)
+	}
+	if ids, err := n.List(); err != nil || len(ids) != 1 || ids[0] != "a" || !n.Exists("a") {
+		t.Errorf("listed %v, %v", ids, err)
+	}
+	if err := n.RemoveRoot(deadline(t)); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("the root: %v", err)
+	}
+	if err := errors.Join(n.Kill("a"), n.AwaitEmpty(deadline(t), "a"), n.Remove("a"), n.Remove("a")); err != nil {
+		t.Error(err)
+	}
+	if n.Exists("a") {
+		t.Error("it is there still")
+	}
+}
+
+func TestOOMIsCounted(t *testing.T) {
+	n := node(t)
+	b := create(t, n, "a", limits)
+	cmd := inAgent(t, b, "/bin/sh", "-c", "sleep 0.1; exec tail /dev/zero")
+	_ = cmd.Wait()
+	if kills, err := n.OOMKills("a"); err != nil || kills < 1 {
+		t.Errorf("%d kills, %v", kills, err)
+	}
+	if peak, err := n.Peak("a"); err != nil || peak < limits.Memory*9/10 {
+		t.Errorf("peak %d, %v", peak, err)
+	}
+}
+
+func TestCreateLeavesNothingWhenItFails(t *testing.T) {
+	n := node(t)
+	if _, err := n.Create("a", 400000, runtime.Limits{Memory: 1, Pids: 1, ReadBPS: 1}); err == nil {
+		t.Skip("io limits work without a device")
+	}
+	if n.Exists("a") {
+		t.Error("half of it is left")
+	}
+	create(t, n, "b", limits)
+	if _, err := n.Create("b", 400000, limits); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("the same id again: %v", err)
+	}
+	if err := n.SetLimits("b", limits); err != nil {
+		t.Errorf("the first one was harmed: %v", err)
+	}
+}
