@@ -116,6 +116,10 @@ func (s *server) open(ctx context.Context) error {
 	for _, f := range findings {
 		s.log.Warn("configuration", "finding", f.String())
 	}
+	// Uploads that a killed server left half-way are of no use.
+	if err := errors.Join(os.RemoveAll(s.path("spool")), os.Mkdir(s.path("spool"), 0o700)); err != nil {
+		return err
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
@@ -165,7 +169,7 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	s.api = api.New(api.Config{
-		Control: ctl, Keys: keys, Templates: templates, Importer: templates, NodeAPI: n,
+		Control: ctl, Keys: keys, Templates: templates, Importer: templates, NodeAPI: n, SpoolDir: s.path("spool"),
 		Registry: registry, Logger: s.log, Version: version.Version, Runtimes: []string{rt.Name()},
 	})
 	return nil
