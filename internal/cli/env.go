@@ -78,10 +78,12 @@ func (e *Env) Client() (*dsec.Client, error) {
 	if e.c != nil {
 		return e.c, nil
 	}
-	patience := 5 * time.Second // a server that restarts is waited for
 	if !e.serverNamed() {
-		patience = -1 // where no socket is, none will come
+		err := errdefs.Infraf(errdefs.ScopePlatform, errdefs.Unavailable, "directory "+e.absDataDir(), "no server runs on it")
+		err.Remedy = "start one with `dsec up`, or name one with DSEC_URL, --url or --data-dir"
+		return nil, err
 	}
+	patience := 5 * time.Second // a server that restarts is waited for
 	c, err := dsec.New(dsec.Options{URL: e.URL(), Project: e.project, Transport: e.transport, RetryFor: patience})
 	if err != nil {
 		return nil, err

@@ -24,15 +24,15 @@ as it was written. With -f go on until it ends. Without OP, list the operations.
 		Example: "  dsec logs $id\n  dsec logs $id op_123\n  dsec logs -f $id op_123",
 		Args:    nArgs(1, 2, "SESSION and perhaps OP"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if followOp && len(args) == 1 {
+				return usagef("-f needs an OP")
+			}
 			client, err := e.Client()
 			if err != nil {
 				return err
 			}
 			s := client.Session(args[0])
 			if len(args) == 1 {
-				if followOp {
-					return usagef("-f needs an OP")
-				}
 				return e.listOps(cmd.Context(), s)
 			}
 			return e.logs(cmd.Context(), s, args[1], followOp)

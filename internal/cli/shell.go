@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -56,6 +57,12 @@ func (e *Env) shell(ctx context.Context, id, user, cwd, attach string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if attach != "" { // it has the size of the terminal that was lost
+		rows, cols := e.size()
+		if err := p.Resize(rest, dsec.Size{Rows: rows, Cols: cols}); err != nil && !dsec.IsReason(err, "conflict") {
+			return errors.Join(err, p.Close())
+		}
 	}
 	if !e.quiet {
 		writeAll(e.Err, "dsec: shell "+p.OpID()+"\n")
