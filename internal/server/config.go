@@ -1,14 +1,9 @@
 package server
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/spec"
@@ -35,10 +30,8 @@ func ReadFile(path string) (File, error) {
 	if err != nil {
 		return f, errdefs.Userf(errdefs.NotFound, "file "+path, "name a readable file with --config", "%w", err)
 	}
-	dec := yaml.NewDecoder(bytes.NewReader(b))
-	dec.KnownFields(true)
-	if err := dec.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
-		return f, errdefs.Userf(errdefs.InvalidArgument, "file "+path, "see `dsec up --help` for the keys", "%w", err)
+	if err := spec.Strict(path, b, &f); err != nil {
+		return f, err
 	}
 	if err := spec.ValidateScheduler(&f.Scheduler); err != nil {
 		return f, errdefs.Userf(errdefs.InvalidArgument, "file "+path, "", "%w", err)

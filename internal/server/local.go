@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -77,7 +78,7 @@ func Local(ctx context.Context, o cli.LocalOptions) (_ guestclient.API, _ func()
 	undo = append(undo, n.Close)
 	req := node.CreateRequest{
 		Session: "local", Version: 1, Project: "local", Root: root, RootWritable: !resolved.ReadOnlyRoot(),
-		Claim: resolved.Claim(), CodeDir: o.CodeDir, MaxRuntime: 0, Runtime: resolved.Runtime, NoPool: true,
+		Claim: resolved.Claim(), CodeDir: cmp.Or(o.CodeDir, "/workspace"), MaxRuntime: 0, Runtime: resolved.Runtime, NoPool: true,
 	}
 	req.Claim.Env = append(append([]string{}, tpl.Env...), environ(o.Env, o.Secrets)...)
 	if o.Code != nil {

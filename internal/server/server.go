@@ -50,13 +50,20 @@ func Run(ctx context.Context, c Config) (err error) {
 	}
 	s := &server{cfg: c, log: c.Logger}
 	defer func() { err = errors.Join(err, s.close()) }()
+	// The address first: when it is taken, nothing is made. Early callers wait in its queue.
+	tcp, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return errdefs.Userf(errdefs.Conflict, "address "+c.Listen, "choose another with --listen", "%w", err)
+	}
+	s.onClose(closed(tcp))
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	listeners, err := s.listen()
+	socket, err := s.socket()
 	if err != nil {
 		return err
 	}
+	listeners := []net.Listener{tcp, socket}
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
 		go func() { failed <- s.api.Server().Serve(l) }()
@@ -181,25 +188,26 @@ func (s *server) notify(format string, args ...any) {
 	}
 }
 
-// listen opens the TCP address and the socket that host root uses without a key.
-func (s *server) listen() ([]net.Listener, error) {
-	tcp, err := net.Listen("tcp", s.cfg.Listen)
-	if err != nil {
-		return nil, errdefs.Userf(errdefs.Conflict, "address "+s.cfg.Listen, "choose another with --listen", "%w", err)
+// closed closes a listener that a server may have closed already.
+func closed(l net.Listener) func() error {
+	return func() error {
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
 	}
-	sock := s.path("dsec.sock")
-	_ = os.Remove(sock) // of a server that was killed; the lock says that none lives
-	unix, err := net.Listen("unix", sock)
+}
+
+// socket is what host root uses without a key.
+func (s *server) socket() (net.Listener, error) {
+	path := s.path("dsec.sock")
+	_ = os.Remove(path) // of a server that was killed; the lock says that none lives
+	l, err := net.Listen("unix", path)
 	if err != nil {
-		tcp.Close()
 		return nil, err
 	}
-	if err := os.Chmod(sock, 0o600); err != nil {
-		tcp.Close()
-		unix.Close()
-		return nil, err
-	}
-	return []net.Listener{tcp, unix}, nil
+	s.onClose(closed(l))
+	return l, os.Chmod(path, 0o600)
 }
 
 // firstKey makes the first key at a first start and keeps it in DIR/api-key.

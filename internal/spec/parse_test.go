@@ -260,3 +260,26 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestStrict(t *testing.T) {
+	type file struct {
+		Scheduler Scheduler `yaml:"scheduler_config"`
+		Dirs      []string  `yaml:"dirs"`
+		Reserve   Bytes     `yaml:"reserve"`
+	}
+	var f file
+	if err := Strict("f.yaml", []byte("scheduler_config: {queue_length: 3}\ndirs: [/a]\nreserve: 2Gi\n"), &f); err != nil {
+		t.Fatal(err)
+	}
+	if f.Scheduler.QueueLength != 3 || len(f.Dirs) != 1 || f.Reserve != 2<<30 {
+		t.Errorf("%+v", f)
+	}
+	if err := Strict("f.yaml", []byte("# nothing\n"), &f); err != nil || f.Reserve != 2<<30 {
+		t.Errorf("an empty text: %v, %+v", err, f)
+	}
+	err := Strict("f.yaml", []byte("dirs: []\nscheduler_config:\n  queue_lenght: 3\nreserv: 1\n"), &f)
+	ps, ok := AsProblems(err)
+	if !ok || len(ps) != 2 || ps[0].Line != 3 || !strings.Contains(ps[0].Remedy, "queue_length") || ps[1].Field != "reserv" {
+		t.Errorf("%v", err)
+	}
+}
