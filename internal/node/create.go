@@ -17,6 +17,7 @@ const (
 	coldFirst       = "first_of_key" // nobody asked for this template, runtime and root mode before
 	coldEmpty       = "pool_empty"
 	coldClaimFailed = "claim_failed"
+	coldOtherStore  = "other_store" // the pooled box's store cannot become the one that was asked for
 )
 
 // codeOp is the op id of the code injection; a session's own ops cannot clash
@@ -126,11 +127,13 @@ func (n *Node) obtain(ctx context.Context, s *session, rt runtime.Runtime, req *
 		if err == nil || ctx.Err() != nil || !retryCold(err) {
 			return err
 		}
-		n.log.Warn("claim of a pooled box failed, making one", "box", b.id, "session", s.id, "err", err)
+		if cold = coldClaimFailed; errors.Is(err, errUnsupported) {
+			cold = coldOtherStore
+		}
+		n.log.Warn("claim of a pooled box failed, making one", "box", b.id, "session", s.id, "reason", cold, "err", err)
 		if err := n.reclaim(ctx, b); err != nil {
 			return err
 		}
-		cold = coldClaimFailed
 	}
 	m.ColdReason = cold
 	n.metrics.cold(cold)
@@ -139,8 +142,8 @@ func (n *Node) obtain(ctx context.Context, s *session, rt runtime.Runtime, req *
 
 // retryCold tells whether making a box from scratch may succeed where a claim did not.
 func retryCold(err error) bool {
-	c := errdefs.From(err).Class
-	return c == errdefs.Infrastructure || c == errdefs.Policy
+	e := errdefs.From(err)
+	return e.Class == errdefs.Infrastructure || e.Class == errdefs.Policy || e.Reason == errdefs.Unsupported
 }
 
 // fresh makes a box for the session.

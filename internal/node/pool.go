@@ -34,6 +34,7 @@ type pools struct {
 type pool struct {
 	key     poolKey
 	root    runtime.Root // empty until a create has told it
+	store   poolStore
 	model   *sched.Pool
 	idle    []*box // the newest is claimed first: its memory is the warmest
 	making  int
@@ -45,6 +46,13 @@ type pool struct {
 	// After a failure no box is made before retry; pause doubles.
 	retry time.Time
 	pause time.Duration
+}
+
+// poolStore is the store that writable roots of a pool are made with: what the latest
+// create asked for, because an image on disk cannot be resized at the claim.
+type poolStore struct {
+	kind string
+	size int64
 }
 
 func newPools(c sched.PoolConfig, refills int) *pools {
@@ -75,11 +83,14 @@ func (p *pools) get(key poolKey, now time.Time) (q *pool, first bool) {
 }
 
 // claim takes an idle box for a create that asks for key now, or says why there is none.
-func (p *pools) claim(key poolKey, root runtime.Root, now time.Time) (*box, string) {
+func (p *pools) claim(key poolKey, root runtime.Root, store poolStore, now time.Time) (*box, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	q, first := p.get(key, now)
 	q.root, q.used = root, now
+	if key.rootWritable {
+		q.store = store
+	}
 	q.model.Arrive(now, 1)
 	for len(q.idle) > 0 {
 		b := q.idle[len(q.idle)-1]
@@ -188,7 +199,7 @@ func (n *Node) fromPool(m *meta, req *CreateRequest) (*box, string) {
 	if req.NoPool {
 		return nil, coldNotWanted
 	}
-	b, cold := n.pools.claim(m.poolKey(), req.Root, time.Now())
+	b, cold := n.pools.claim(m.poolKey(), req.Root, poolStore{req.Claim.Store, req.Claim.StoreSize}, time.Now())
 	n.pools.poke()
 	return b, cold
 }

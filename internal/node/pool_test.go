@@ -129,6 +129,37 @@ func TestFailedClaimIsMadeCold(t *testing.T) {
 	}
 }
 
+// A pooled box whose store cannot become what a session asks for is no refusal, and the next boxes are made as asked.
+func TestPoolFollowsTheStoreOfWritableRoots(t *testing.T) {
+	r := newRig(t, withPool(spec.Pool{MinIdle: 1, MaxIdle: 1}))
+	if err := r.node.Warm("", runtime.Root{Template: "base@1"}, true); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pool is filled", func() bool { return r.pooled() == 1 })
+	r.rt.SetHooks(fake.Hooks{Claim: func(_ context.Context, id string) error {
+		if c := r.rt.Box(id).Config(); c.StoreSize != 64*mib {
+			return errdefs.Userf(errdefs.Unsupported, "box "+id, "", "its store cannot be resized")
+		}
+		return nil
+	}})
+	make := func(session string) *Bound {
+		q := request(session)
+		q.RootWritable, q.Claim.Store, q.Claim.StoreSize = true, "disk", 64*mib
+		b, err := r.node.Create(context.Background(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "pool filled again", func() bool { return r.pooled() == 1 })
+		return b
+	}
+	if b := make("s1"); b.Pooled || b.ColdReason != coldOtherStore {
+		t.Errorf("%+v", b)
+	}
+	if b := make("s2"); !b.Pooled {
+		t.Errorf("%+v", b)
+	}
+}
+
 func TestIdleBoxesGiveWayToSessions(t *testing.T) {
 	r := newRig(t, withPool(spec.Pool{MinIdle: 4, MaxIdle: 4}), func(c *Config) {
 		c.Memory = 32 * mib

@@ -167,10 +167,10 @@ func (n *Node) startMake(q *pool, now time.Time) bool {
 	}
 	q.making++
 	q.makes.Add(1)
-	root := q.root
+	root, store := q.root, q.store
 	n.wg.Go(func() {
 		began := time.Now()
-		b, err := n.makePooled(q, root)
+		b, err := n.makePooled(q, root, store)
 		n.pools.mu.Lock()
 		q.making--
 		switch {
@@ -204,7 +204,7 @@ func (n *Node) startMake(q *pool, now time.Time) bool {
 
 // makePooled makes an idle box. One that was made although something failed
 // comes with the error and has to be reclaimed.
-func (n *Node) makePooled(q *pool, root runtime.Root) (*box, error) {
+func (n *Node) makePooled(q *pool, root runtime.Root, store poolStore) (*box, error) {
 	rt, err := n.runtime(q.key.runtime)
 	if err != nil {
 		return nil, err
@@ -218,7 +218,8 @@ func (n *Node) makePooled(q *pool, root runtime.Root) (*box, error) {
 		return nil, err
 	}
 	err = n.build(n.ctx, b, runtime.Config{
-		ID: b.id, Root: root, RootWritable: q.key.rootWritable, Pooled: true, Claim: runtime.Claim{Limits: m.Limits},
+		ID: b.id, Root: root, RootWritable: q.key.rootWritable, Pooled: true,
+		Claim: runtime.Claim{Limits: m.Limits, Store: store.kind, StoreSize: store.size},
 	})
 	if err == nil {
 		err = n.journal.append(&record{Kind: recPool, Box: b.id})
