@@ -19,7 +19,8 @@ def call(label, nr, *args):
     ctypes.set_errno(0)
     r = libc.syscall(ctypes.c_long(nr), *[ctypes.c_void_p(a) if isinstance(a, int) else a for a in args])
     e = ctypes.get_errno()
-    refused = r == -1 and e in (errno.EPERM, errno.ENOSYS, errno.EACCES, errno.EAFNOSUPPORT, errno.EROFS)
+    # EPROTONOSUPPORT is the filter's own answer for netlink and odd protocols: programs take it better than EPERM.
+    refused = r == -1 and e in (errno.EPERM, errno.ENOSYS, errno.EACCES, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.EROFS)
     out.append(dict(Call=label, Allowed=not refused, Errno=errno.errorcode.get(e, str(r))))
     return r
 
