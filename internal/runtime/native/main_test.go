@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/dsec-platform/dsec/internal/runtime"
 )
 
@@ -15,6 +17,10 @@ import (
 func TestMain(m *testing.M) {
 	before := leftovers()
 	code := m.Run()
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	for what := range leftovers() {
 		if !before[what] {
 			fmt.Fprintln(os.Stderr, "left behind:", what)
