@@ -1,11 +1,10 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
-
-	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
 )
 
 func newTemplateVerify(e *Env) *cobra.Command {
@@ -19,19 +18,19 @@ ends at the first that is not what it was when it was made.`,
 			if err != nil {
 				return err
 			}
-			list := make([]*dsecv1.Template, 0, len(args))
+			list := make([]json.RawMessage, 0, len(args))
 			for _, ref := range args {
 				t, err := store.Verify(cmd.Context(), ref)
 				if err != nil {
 					return err
 				}
-				list = append(list, t)
+				list = append(list, raw(t))
 				if !e.JSON() && !e.quiet {
 					writeAll(e.Out, fmt.Sprintf("%s@%s: %d layers, %s: as recorded\n", t.GetName(), t.GetVersion(), len(t.GetLayers()), size(t.GetSize())))
 				}
 			}
 			if e.JSON() {
-				return printMessages(e.Out, list)
+				return printItems(e, list)
 			}
 			return nil
 		},
