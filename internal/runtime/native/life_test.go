@@ -21,7 +21,7 @@ func none(string) bool { return false }
 // spawnerPid finds the spawner of the machine by its cgroup.
 func (m *machine) spawnerPid() int {
 	m.t.Helper()
-	pids := m.groups.Pids("_spawner")
+	pids := m.groups.Spawners()
 	if len(pids) != 1 {
 		m.t.Fatalf("spawners: %v", pids)
 	}
@@ -77,8 +77,32 @@ func TestBoxesOutliveTheSpawner(t *testing.T) {
 	m.clean()
 }
 
+func TestHungSpawnerIsReplaced(t *testing.T) {
+	m := newMachine(t)
+	a := m.create()
+	m.spawns.patience = 300 * time.Millisecond
+	old := m.spawnerPid()
+	if err := unix.Kill(old, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	b := m.create()
+	if now := m.spawnerPid(); now == old {
+		t.Error("the hung spawner is there still")
+	}
+	for _, x := range []*box{a, b} {
+		if got := out(t, guestOf(t, x), "user", "echo alive"); got != "alive" {
+			t.Errorf("got %q", got)
+		}
+	}
+}
+
 func TestSpawnerKilledUnderLoad(t *testing.T) {
 	m := newMachine(t)
+	start := time.Now()
+	if err := m.create().Destroy(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	pause := max(15*time.Millisecond, 2*time.Since(start)) // an emulated machine is slow
 	stop := make(chan struct{})
 	killed := make(chan int)
 	go func() {
@@ -88,8 +112,8 @@ func TestSpawnerKilledUnderLoad(t *testing.T) {
 			case <-stop:
 				killed <- n
 				return
-			case <-time.After(15 * time.Millisecond):
-				for _, pid := range m.groups.Pids("_spawner") {
+			case <-time.After(pause):
+				for _, pid := range m.groups.Spawners() {
 					if unix.Kill(pid, unix.SIGKILL) == nil {
 						n++
 					}
@@ -298,6 +322,43 @@ func TestMemoryWarningsThenOOM(t *testing.T) {
 	}
 	if got := out(t, g, "user", "rm /tmp/a /tmp/b; echo alive"); got != "alive" {
 		t.Errorf("got %q", got)
+	}
+}
+
+func TestIOLimits(t *testing.T) {
+	m := newMachine(t)
+	file := filepath.Join(m.root.Layers[1].Path, "big")
+	if err := os.WriteFile(file, make([]byte, 3<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	limited := func(c *runtime.Config) { c.Limits.ReadBPS = 1 << 20 }
+	if diskOf(m.dir) == "" {
+		if _, err := m.Create(ctx(t), m.config(limited)); errdefs.From(err).Reason != errdefs.Unsupported {
+			t.Errorf("without a disk: %v", err)
+		}
+		t.Skip("the data directory is on no disk")
+	}
+	b := m.create(limited)
+	g := guestOf(t, b)
+	read := func() time.Duration {
+		start := time.Now()
+		out(t, g, "user", "dd if=/big of=/dev/null bs=256k iflag=direct")
+		return time.Since(start)
+	}
+	if took := read(); took < 1500*time.Millisecond {
+		t.Errorf("3 MiB at 1 MiB a second took %v", took)
+	}
+	l := b.limits
+	l.ReadBPS = 0
+	if err := b.SetLimits(ctx(t), l); err != nil {
+		t.Fatal(err)
+	}
+	if took := read(); took > 1500*time.Millisecond {
+		t.Errorf("without the limit it took %v", took)
+	}
+	l.ReadBPS = 1 << 20
+	if err := m.create().SetLimits(ctx(t), l); err != nil && errdefs.From(err).Reason != errdefs.Unsupported {
+		t.Errorf("a limit for a box made without: %v", err)
 	}
 }
 

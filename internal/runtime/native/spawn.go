@@ -20,7 +20,7 @@ import (
 )
 
 // spawnTimeout bounds one fork. A spawner that does not answer within it is
-// taken for dead and replaced.
+// killed and replaced; its boxes live on.
 const spawnTimeout = 20 * time.Second
 
 // errSpawner is a failure of the spawner itself, not of what it was asked for:
@@ -29,17 +29,18 @@ var errSpawner = errors.New("the spawner failed")
 
 // spawnClient is the daemon's end of the spawner; it starts one when there is none.
 type spawnClient struct {
-	run    *os.File // directory of the socket
-	exe    string
-	groups *cgroup.Node
-	slots  chan *net.UnixConn // idle connections; nil: to be made
-	mu     sync.Mutex         // one start at a time
+	run      *os.File // directory of the socket
+	exe      string
+	groups   *cgroup.Node
+	slots    chan *net.UnixConn // idle connections; nil: to be made
+	mu       sync.Mutex         // one start at a time
+	patience time.Duration
 }
 
 const spawnerSocket = "spawner.sock"
 
 func newSpawnClient(run *os.File, exe string, groups *cgroup.Node, parallel int) *spawnClient {
-	c := &spawnClient{run: run, exe: exe, groups: groups, slots: make(chan *net.UnixConn, parallel)}
+	c := &spawnClient{run: run, exe: exe, groups: groups, slots: make(chan *net.UnixConn, parallel), patience: spawnTimeout}
 	for range parallel {
 		c.slots <- nil
 	}
@@ -61,10 +62,13 @@ func (c *spawnClient) spawn(ctx context.Context, req *spawner.Request) (pid, pid
 			return 0, -1, fmt.Errorf("%w: %w", errSpawner, err)
 		}
 	}
-	reply, err := call(conn, req)
+	reply, err := c.call(conn, req)
 	if err != nil {
 		conn.Close()
 		conn = nil
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			c.killHung()
+		}
 		return 0, -1, fmt.Errorf("%w: %w", errSpawner, err)
 	}
 	if reply.Errno != 0 {
@@ -73,12 +77,12 @@ func (c *spawnClient) spawn(ctx context.Context, req *spawner.Request) (pid, pid
 	return reply.Pid, reply.PidFD, nil
 }
 
-func call(conn *net.UnixConn, req *spawner.Request) (*spawner.Reply, error) {
+func (c *spawnClient) call(conn *net.UnixConn, req *spawner.Request) (*spawner.Reply, error) {
 	var rights []byte
 	if req.Kind == spawner.KindSpawn {
 		rights = unix.UnixRights(req.FDs()...)
 	}
-	if err := conn.SetDeadline(time.Now().Add(spawnTimeout)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(c.patience)); err != nil {
 		return nil, err
 	}
 	if _, _, err := conn.WriteMsgUnix(guestproto.Marshal(nil, req), rights, nil); err != nil {
@@ -106,6 +110,14 @@ func call(conn *net.UnixConn, req *spawner.Request) (*spawner.Reply, error) {
 		unix.Close(fd)
 	}
 	return reply, err
+}
+
+// killHung ends a spawner that does not answer. The peer of the socket is no
+// help to find it: that is who listened first, this process.
+func (c *spawnClient) killHung() {
+	for _, pid := range c.groups.Spawners() {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
 }
 
 func (c *spawnClient) path() string {
@@ -187,7 +199,7 @@ func (c *spawnClient) quit() bool {
 		return true
 	}
 	defer conn.Close()
-	reply, err := call(conn, &spawner.Request{Kind: spawner.KindQuit})
+	reply, err := c.call(conn, &spawner.Request{Kind: spawner.KindQuit})
 	if err != nil || reply.Errno != 0 {
 		return false
 	}

@@ -214,6 +214,9 @@ func (n *Node) Parking() (dir int, join []int, err error) {
 	return dir, join, err
 }
 
+// Spawners gives the processes in the parking group.
+func (n *Node) Spawners() []int { return n.Pids(parking) }
+
 // Close closes descriptors; groups stay.
 func (n *Node) Close() {
 	if n.layout != nil {
