@@ -32,6 +32,7 @@ The file of --config (YAML) may have:
                       memory_overcommit_ratio, sandbox_pool {min_idle, max_idle, idle_scale_up_step,
                       declared_peak}, task_timeout_seconds
   data_mounts:        host directories that sessions may mount read-only
+  pool_templates:     templates whose warm pool is filled before anybody asks
   reserve_memory:     memory kept from boxes, such as 2Gi`,
 		Example: `  dsec up
   dsec up --data-dir /srv/dsec --listen 127.0.0.1:7070 --config /etc/dsec.yaml

@@ -15,6 +15,9 @@ type File struct {
 	Scheduler spec.Scheduler `yaml:"scheduler_config"`
 	// DataMounts are host directories that sessions may mount, read-only.
 	DataMounts []string `yaml:"data_mounts"`
+	// PoolTemplates are templates whose pool is kept filled (min_idle) before
+	// anybody asks; others get a pool with their first create.
+	PoolTemplates []string `yaml:"pool_templates"`
 	// ReserveMemory is kept from boxes for the machine itself.
 	ReserveMemory spec.Bytes `yaml:"reserve_memory"`
 }

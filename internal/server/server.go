@@ -149,6 +149,10 @@ func (s *server) open(ctx context.Context) error {
 	n, err := node.New(node.Config{
 		DataDir: s.cfg.DataDir, Runtimes: map[string]runtime.Runtime{rt.Name(): rt}, Logger: s.log, Scheduler: sched,
 		ReserveMemory: int64(s.cfg.File.ReserveMemory), Metrics: registry,
+		Hold: func(ctx context.Context, ref string) (func(), error) {
+			_, _, release, err := templates.Resolve(ctx, ref)
+			return release, err
+		},
 	})
 	if err != nil {
 		return err
@@ -162,12 +166,18 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	s.onClose(n.Close)
-	ctl := control.New(control.Config{Store: db, Node: n, Templates: templates, Scheduler: sched, DataMounts: s.cfg.File.DataMounts, Logger: s.log})
+	shared := pooledTemplates{templates, n}
+	ctl := control.New(control.Config{Store: db, Node: n, Templates: shared, Scheduler: sched, DataMounts: s.cfg.File.DataMounts, Logger: s.log})
 	if err := ctl.Start(ctx); err != nil {
 		return err
 	}
 	s.onClose(func() error { ctl.Close(); return nil })
 	registry.MustRegister(ctl.Collector())
+	if !s.cfg.NoPool {
+		if err := s.warm(ctx, n, shared); err != nil {
+			return err
+		}
+	}
 	keys, err := control.NewKeyring(ctx, db, time.Now)
 	if err != nil {
 		return err
@@ -176,7 +186,7 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	s.api = api.New(api.Config{
-		Control: ctl, Keys: keys, Templates: templates, Importer: templates, NodeAPI: n, SpoolDir: s.path("spool"),
+		Control: ctl, Keys: keys, Templates: shared, Importer: templates, NodeAPI: n, SpoolDir: s.path("spool"),
 		Registry: registry, Logger: s.log, Version: version.Version, Runtimes: []string{rt.Name()},
 	})
 	return nil
