@@ -80,7 +80,7 @@ func New(o Options) (_ *Runtime, err error) {
 	r := &Runtime{o: o, log: o.Log.With("runtime", "native"), boxes: map[string]*box{}, slots: newSlots(o.DataDir)}
 	defer func() {
 		if err != nil {
-			r.release()
+			r.release(0)
 		}
 	}()
 	// Descriptors inherited without close-on-exec must not reach any child.
@@ -135,9 +135,17 @@ func (r *Runtime) Close() error {
 	for _, b := range boxes {
 		b.detach()
 	}
-	r.release()
+	var patience time.Duration
+	if len(boxes) == 0 {
+		patience = dyingTime
+	}
+	r.release(patience)
 	return nil
 }
+
+// dyingTime is how long a spawner whose last box was just destroyed may see that box's
+// processes as its children.
+const dyingTime = 2 * time.Second
 
 // live gives the boxes that stand. The caller holds r.mu.
 func (r *Runtime) live() []*box {
@@ -150,8 +158,8 @@ func (r *Runtime) live() []*box {
 	return boxes
 }
 
-// release undoes New as far as it came.
-func (r *Runtime) release() {
+// release undoes New as far as it came. It waits up to patience for dying boxes.
+func (r *Runtime) release(patience time.Duration) {
 	if r.memory != nil {
 		r.memory.close()
 	}
@@ -168,7 +176,7 @@ func (r *Runtime) release() {
 		r.watch.close()
 	}
 	if r.groups != nil {
-		r.endSpawner()
+		r.endSpawner(patience)
 		r.groups.Close()
 	}
 	for _, f := range []*os.File{r.guest, r.socks, r.run} {
@@ -179,9 +187,11 @@ func (r *Runtime) release() {
 }
 
 // endSpawner ends the spawner and removes the node's groups, if no box lives.
-func (r *Runtime) endSpawner() {
-	if r.spawns != nil && !r.spawns.quit() {
-		return
+func (r *Runtime) endSpawner(patience time.Duration) {
+	for end := time.Now().Add(patience); r.spawns != nil && !r.spawns.quit(); time.Sleep(time.Millisecond) {
+		if !time.Now().Before(end) {
+			return
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

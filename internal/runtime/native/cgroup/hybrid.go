@@ -82,8 +82,13 @@ func (h *hybrid) create(id string, l runtime.Limits, b *Birth) (err error) {
 			return err
 		}
 	}
-	if err = h.setLimits(id, l); err != nil {
+	if err = h.setOwn(agent, l); err != nil {
 		return err
+	}
+	if len(groups) > len(needed) {
+		if err = h.setIO(agent, l); err != nil {
+			return err
+		}
 	}
 	for _, c := range groups {
 		fd, err := openWrite(h.dirs[c], agent+"/tasks")
@@ -112,6 +117,14 @@ func (h *hybrid) create(id string, l runtime.Limits, b *Birth) (err error) {
 
 func (h *hybrid) setLimits(id string, l runtime.Limits) error {
 	agent := id + ".a"
+	if err := h.setOwn(agent, l); err != nil {
+		return err
+	}
+	return h.setIO(agent, l)
+}
+
+// setOwn sets the limits of the groups that every box has.
+func (h *hybrid) setOwn(agent string, l runtime.Limits) error {
 	if err := h.setMemory(agent, l.Memory); err != nil {
 		return err
 	}
@@ -122,10 +135,7 @@ func (h *hybrid) setLimits(id string, l runtime.Limits) error {
 	if l.CPU > 0 {
 		quota = cpuQuota(l.CPU)
 	}
-	if err := writeAt(h.dirs["cpu"], agent+"/cpu.cfs_quota_us", itoa(quota)); err != nil {
-		return err
-	}
-	return h.setIO(agent, l)
+	return writeAt(h.dirs["cpu"], agent+"/cpu.cfs_quota_us", itoa(quota))
 }
 
 func (h *hybrid) setMemory(agent string, bytes int64) error {

@@ -163,9 +163,10 @@ func (n *Node) Remove(id string) error {
 }
 
 // removeTree removes a cgroup2 directory and what the guest made in it. The
-// common case is one attempt bottom-up without reading directories.
+// common case (one leaf, which the guest makes ahead) reads no directory.
 func (n *Node) removeTree(dir int, rel string, depth int) error {
 	if depth == 0 {
+		_ = unix.Unlinkat(dir, rel+"/agent/op-1", unix.AT_REMOVEDIR)
 		_ = unix.Unlinkat(dir, rel+"/agent", unix.AT_REMOVEDIR)
 	}
 	err := rmdir(dir, rel)
