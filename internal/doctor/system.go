@@ -16,7 +16,7 @@ type capability struct {
 // raise its own limits.
 var needed = []capability{
 	{0, "CHOWN"}, {1, "DAC_OVERRIDE"}, {3, "FOWNER"}, {5, "KILL"}, {6, "SETGID"}, {7, "SETUID"},
-	{12, "NET_ADMIN"}, {18, "SYS_CHROOT"}, {19, "SYS_PTRACE"}, {21, "SYS_ADMIN"}, {27, "MKNOD"},
+	{19, "SYS_PTRACE"}, {21, "SYS_ADMIN"}, {27, "MKNOD"},
 }
 
 var wanted = []capability{{24, "SYS_RESOURCE"}}
