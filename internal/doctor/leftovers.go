@@ -50,7 +50,7 @@ func (r *report) processes() (guests, daemons int) {
 		switch base := path.Base(args[0]); {
 		case base == "dsec-guest" || strings.HasPrefix(base, "dsec-guest-"):
 			guests++
-		case base == "dsec" && slices.Contains(args[1:], "up"):
+		case strings.HasPrefix(base, "dsec") && slices.Contains(args[1:], "up"): // also dsec-linux-amd64
 			daemons++
 		}
 	}
