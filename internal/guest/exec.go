@@ -68,7 +68,7 @@ func (s *Server) begin(open *guestproto.ExecOpen) (*op, *guestproto.WireError) {
 	o := &op{
 		srv: s, id: r.OpID, digest: string(open.Digest), agent: set.AgentCgroup,
 		began: time.Now(), maxOut: l.maxOut, killOnOutput: r.KillOnOutputLimit, stateFD: -1, oldState: -1,
-		started: make(chan struct{}), done: make(chan struct{}),
+		started: make(chan struct{}), done: make(chan struct{}), idle: make(chan struct{}),
 	}
 	o.info = guestproto.OpInfo{
 		OpID: o.id, Argv: shown(r), ShellSession: r.ShellSession, User: l.user.name, Cwd: l.dir,
@@ -136,6 +136,7 @@ func (s *Server) launch(o *op, l *launch, r *guestproto.ExecRequest) {
 		s.leaves.put(o.agent, o.leaf)
 		o.leaf = nil
 	}
+	close(o.idle)
 }
 
 func (s *Server) prepareAndStart(o *op, l *launch, r *guestproto.ExecRequest) error {

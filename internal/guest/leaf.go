@@ -49,7 +49,8 @@ func (l *leaves) get(agent int) *leaf {
 }
 
 func newLeaf(agent int, name string) *leaf {
-	if err := unix.Mkdirat(agent, name, 0o755); err != nil && err != unix.EEXIST {
+	// A directory that is there already is not taken: it may have been killed.
+	if err := unix.Mkdirat(agent, name, 0o755); err != nil {
 		return nil
 	}
 	f := &leaf{name: name, dir: -1, events: -1}

@@ -32,6 +32,7 @@ type op struct {
 
 	started chan struct{} // closed when the start has succeeded or failed
 	done    chan struct{} // closed when result is set
+	idle    chan struct{} // closed when nothing works for the op any more, but for its survivors
 
 	mu        sync.Mutex
 	pumps     [2]pump
@@ -40,6 +41,7 @@ type op struct {
 	tty       *os.File
 	limit     guestproto.Limit
 	timedOut  bool
+	killed    bool
 	result    *guestproto.Result // without output bytes
 	followers map[*follower]struct{}
 	watch     chan struct{} // closed at the next change; nil when nobody waits
@@ -82,6 +84,7 @@ func (o *op) wrote(stream int, p []byte) {
 // leaf from being another op's meanwhile.
 func (o *op) kill() {
 	o.mu.Lock()
+	o.killed = true
 	done := o.leaf != nil && o.leaf.kill()
 	over := o.settled()
 	o.mu.Unlock()
@@ -109,7 +112,7 @@ func (o *op) run() {
 		o.timer.Stop()
 	}
 	o.mu.Lock()
-	killed := o.timedOut || o.limit == guestproto.LimitOutput
+	killed := o.killed
 	o.mu.Unlock()
 	if killed {
 		o.awaitEmpty()
@@ -127,6 +130,7 @@ func (o *op) run() {
 	o.finish(r)
 	o.cleanUp()
 	o.srv.opEnded()
+	close(o.idle)
 }
 
 // finish publishes the result.
@@ -172,6 +176,9 @@ func (o *op) cleanUp() {
 	}
 	if o.agent >= 0 {
 		o.srv.leaves.spare(o.agent)
+	}
+	if set, _ := o.srv.settings(); set != nil {
+		o.srv.reaper.prepare(set.AgentTasks)
 	}
 }
 

@@ -95,6 +95,7 @@ func (p *pump) drainLocked(o *op, stream int) (eof bool) {
 	}
 	_ = conn.Control(func(fd uintptr) {
 		for sum := 0; sum < maxDrain; {
+			o.holdForFollowers(stream)
 			n, more, end := p.read(o, stream, int(fd))
 			sum += n
 			if eof = end; !more {

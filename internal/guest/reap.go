@@ -45,6 +45,9 @@ type reaper struct {
 	// orphan is called after an orphan was reaped.
 	orphan func()
 
+	launcher atomic.Pointer[spawn.Launcher] // in the agent's v1 groups; nil: not yet, or none there
+	once     sync.Once
+
 	mu       sync.Mutex
 	children map[*child]struct{} // few: a scan beats keeping pids of half-started ones
 	idle     *sync.Cond
@@ -70,7 +73,11 @@ func (r *reaper) start(s *spawn.Spec, c *child) error {
 	}
 	r.mu.Unlock()
 	var err error
-	c.pidfd, err = spawn.Start(s)
+	if l := r.launcher.Load(); l != nil && len(s.Tasks) > 0 {
+		c.pidfd, err = l.Start(s)
+	} else {
+		c.pidfd, err = spawn.Start(s)
+	}
 	if c.pid.Load() == 0 { // no child existed
 		r.mu.Lock()
 		delete(r.children, c)
@@ -86,6 +93,19 @@ func (r *reaper) start(s *spawn.Spec, c *child) error {
 		go r.waitOne(c)
 	}
 	return err
+}
+
+// prepare starts the launcher, after the first op: a box's first result does not
+// wait for it.
+func (r *reaper) prepare(tasks []int) {
+	if !r.all || len(tasks) == 0 {
+		return
+	}
+	r.once.Do(func() {
+		if l, err := spawn.NewLauncher(tasks); err == nil { // else every start joins by itself
+			r.launcher.Store(l)
+		}
+	})
 }
 
 func (r *reaper) waitOne(c *child) {

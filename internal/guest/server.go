@@ -209,7 +209,10 @@ func (s *Server) Close() {
 		o.mu.Unlock()
 		if busy {
 			o.kill()
-			<-o.done
+		}
+		<-o.idle
+		if busy {
+			o.awaitEmpty()
 			o.checkSurvivors()
 		}
 	}

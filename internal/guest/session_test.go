@@ -34,7 +34,7 @@ func (s *shell) do(script string) *guestproto.Result {
 func (s *shell) want(script, out string) {
 	s.t.Helper()
 	r := s.do(script)
-	if string(r.Stdout.Head) != out || len(r.Stderr.Head) > 0 {
+	if string(r.Stdout.Head) != out || len(r.Stderr.Head) > 0 || r.ExitCode < 0 {
 		s.t.Errorf("%q gave %q, stderr %q, code %d; want %q", script, r.Stdout.Head, r.Stderr.Head, r.ExitCode, out)
 	}
 }

@@ -56,8 +56,11 @@ func keepPtr[T any](p *program, v *T) uintptr {
 
 var zero = []byte("0")
 
-func (p *program) cgroups(s *Spec) {
+func (p *program) cgroups(s *Spec, join bool) {
 	for _, fd := range s.Tasks {
+		if !join {
+			break
+		}
 		p.add(StepCgroup, unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&zero[0])), 1)
 	}
 	if s.ResetOOMScore {

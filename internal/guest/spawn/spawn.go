@@ -80,16 +80,22 @@ type Spec struct {
 // Start starts the process as the leader of a session of its own and gives a
 // pidfd of it. It returns when the program has been executed, or with *Error.
 // In both cases where a child existed (Pid is set) somebody has to reap it.
-func Start(s *Spec) (pidfd int, err error) {
+func Start(s *Spec) (pidfd int, err error) { return start(s, nil) }
+
+// start forks by the launcher's thread, which needs not join cgroups, or here.
+func start(s *Spec, launch func(*cloneArgs, []call, *uint32) (int, syscall.Errno)) (pidfd int, err error) {
 	if s.Pid == nil {
 		s.Pid = new(atomic.Int32)
 	}
-	p, args, failed := compile(s)
+	p, args, failed := compile(s, launch == nil)
 	fd := new(int32)
 	*fd = -1
 	args.pidFD = uint64(keepPtr(p, fd))
 	calls := p.link()
-	_, errno := fork(args, calls, failed)
+	if launch == nil {
+		launch = fork
+	}
+	_, errno := launch(args, calls, failed)
 	runtime.KeepAlive(p)
 	runtime.KeepAlive(s)
 	if errno != 0 {
@@ -124,9 +130,9 @@ func (p *program) failure() *Error {
 }
 
 //go:noinline
-func compile(s *Spec) (*program, *cloneArgs, *uint32) {
+func compile(s *Spec, join bool) (*program, *cloneArgs, *uint32) {
 	p := &program{calls: make([]call, 0, 80)}
-	p.cgroups(s)
+	p.cgroups(s, join)
 	p.add(StepTTY, unix.SYS_SETSID)
 	p.files(s)
 	if s.TTY {

@@ -17,6 +17,11 @@ import (
 // run starts a spec with its output on a pipe and gives the output and status.
 func run(t testing.TB, s *Spec) (string, syscall.WaitStatus) {
 	t.Helper()
+	return runBy(t, s, Start)
+}
+
+func runBy(t testing.TB, s *Spec, start func(*Spec) (int, error)) (string, syscall.WaitStatus) {
+	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +34,7 @@ func run(t testing.TB, s *Spec) (string, syscall.WaitStatus) {
 	defer null.Close()
 	s.Files = append(s.Files, File{int(null.Fd()), 0}, File{int(w.Fd()), 1}, File{int(w.Fd()), 2})
 	s.Pid = new(atomic.Int32)
-	fd, err := Start(s)
+	fd, err := start(s)
 	w.Close()
 	if err != nil {
 		if s.Pid.Load() != 0 {
@@ -189,6 +194,53 @@ func TestCgroupLeaf(t *testing.T) {
 	out, _ := run(t, s)
 	if !strings.HasSuffix(out, "/dsec-spawntest\n") {
 		t.Error(out)
+	}
+}
+
+func TestLauncher(t *testing.T) {
+	const dir = "/sys/fs/cgroup/pids/dsec-launchertest"
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skipf("needs a cgroup v1 pids hierarchy to write to: %v", err)
+	}
+	fd, err := unix.Open(dir+"/tasks", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	l, err := NewLauncher([]int{fd})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // the thread lives as long as this process: move it out
+		tids, err := os.ReadFile(dir + "/tasks")
+		if err == nil {
+			err = os.WriteFile("/sys/fs/cgroup/pids/tasks", bytes.TrimSpace(tids), 0)
+		}
+		if err == nil {
+			err = os.Remove(dir)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 25 {
+				if out, ws := runBy(t, sh("grep ^[0-9]*:pids: /proc/self/cgroup; exit 5"), l.Start); !strings.HasSuffix(out, "/dsec-launchertest\n") || ws.ExitStatus() != 5 {
+					t.Errorf("got %q, %v", out, ws)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	_, err = l.Start(&Spec{Paths: []string{"/nonexistent"}, Argv: []string{"x"}, Pid: new(atomic.Int32)})
+	if e, ok := errors.AsType[*Error](err); !ok || e.Step != StepExec {
+		t.Errorf("got %v", err)
+	}
+	_, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+	if _, err := NewLauncher([]int{9999}); err == nil {
+		t.Error("a launcher that cannot join was made")
 	}
 }
 

@@ -1,0 +1,119 @@
+package spawn
+
+import (
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Launcher starts processes from a thread that lives in the agent's cgroup v1
+// groups: its children are born there. Joining three groups one by one costs more
+// than the start itself, and waits for every other change of cgroups on the machine.
+//
+// The thread is not the Go runtime's: the agent's CPU limit throttles it, and a
+// throttled thread must not hold up the guest's scheduler. It counts as one
+// process in the agent's pids group.
+type Launcher struct {
+	thread *launcher
+	turn   chan struct{}
+}
+
+// launcher is what the thread and its users share; the assembly knows its layout.
+type launcher struct {
+	state  uint32 // starting and at work: 1; waiting: 2; could not start: 3
+	_      uint32
+	init   *call
+	ninit  uintptr
+	args   *cloneArgs
+	prog   *call
+	n      uintptr
+	failed *uint32
+	result uintptr
+}
+
+const (
+	launcherBusy = 1
+	launcherDone = 2
+	threadFlags  = 0x100 | 0x200 | 0x400 | 0x800 | 0x10000 | 0x40000 // VM FS FILES SIGHAND THREAD SYSVSEM
+)
+
+func startThread(flags uintptr, l *launcher) (r uintptr)
+
+// NewLauncher starts the thread and moves it into the groups of the given
+// `tasks` files. The thread lives as long as the process.
+func NewLauncher(tasks []int) (*Launcher, error) {
+	calls := make([]call, len(tasks))
+	for i, fd := range tasks {
+		calls[i] = call{nr: unix.SYS_WRITE, args: [6]uintptr{uintptr(fd), uintptr(unsafe.Pointer(&zero[0])), 1}}
+	}
+	t := &launcher{state: launcherBusy, ninit: uintptr(len(calls))}
+	if len(calls) > 0 {
+		t.init = &calls[0]
+	}
+	l := &Launcher{thread: t, turn: make(chan struct{}, 1)}
+	runtime.LockOSThread()
+	all, old := new(uint64), new(uint64)
+	*all = ^uint64(0)
+	sigmask(all, old)
+	r := startThread(threadFlags, t)
+	sigmask(old, nil)
+	runtime.UnlockOSThread()
+	if c := (call{result: r}); c.errno() != 0 {
+		return nil, c.errno()
+	}
+	kept.Store(l) // the thread uses it for ever
+	if t.wait() != launcherDone {
+		return nil, syscall.EPERM
+	}
+	return l, nil
+}
+
+// kept holds the newest launcher for the collector's sake.
+var kept atomic.Pointer[Launcher]
+
+// wait waits until the thread is neither starting nor at work.
+func (t *launcher) wait() uint32 {
+	for {
+		s := atomic.LoadUint32(&t.state)
+		if s != launcherBusy {
+			return s
+		}
+		_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.state)), 128, launcherBusy, 0, 0, 0)
+	}
+}
+
+// patience is how long a start waits for the one before it. A child that the
+// agent stops before it has executed anything holds up the thread.
+const patience = 20 * time.Millisecond
+
+// Start is like the function Start; s.Tasks is used only when the thread is held up.
+func (l *Launcher) Start(s *Spec) (pidfd int, err error) {
+	select {
+	case l.turn <- struct{}{}:
+	default:
+		t := time.NewTimer(patience)
+		select {
+		case l.turn <- struct{}{}:
+			t.Stop()
+		case <-t.C:
+			return Start(s)
+		}
+	}
+	defer func() { <-l.turn }()
+	return start(s, l.fork)
+}
+
+func (l *Launcher) fork(args *cloneArgs, calls []call, failed *uint32) (int, syscall.Errno) {
+	t := l.thread
+	t.args, t.prog, t.n, t.failed = args, &calls[0], uintptr(len(calls)), failed
+	atomic.StoreUint32(&t.state, launcherBusy)
+	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.state)), 129, 1, 0, 0, 0)
+	t.wait()
+	c := call{result: t.result}
+	t.args, t.prog, t.failed = nil, nil, nil
+	return int(c.result), c.errno()
+}
