@@ -2,13 +2,11 @@ package api
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"io"
 	"net/http"
 
-	"github.com/klauspost/compress/zstd"
+	"github.com/dsec-platform/dsec/internal/archive"
 )
 
 // getTar streams a tree out.
@@ -61,38 +59,14 @@ func (a *API) putTar(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	src, done, err := plainTar(r.Body)
+	src, err := archive.Plain(r.Body)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer src.Close()
 	if _, err := g.TarIn(r.Context(), op, t.path, t.user, src); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
-}
-
-// plainTar undoes gzip and zstd, told apart by their first bytes, in bounded memory.
-func plainTar(r io.Reader) (io.Reader, func(), error) {
-	br := bufio.NewReaderSize(r, 64<<10)
-	head, err := br.Peek(4)
-	if err != nil && err != io.EOF {
-		return nil, nil, err
-	}
-	switch {
-	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		z, err := gzip.NewReader(br)
-		if err != nil {
-			return nil, nil, bad("body", "send a tar, plain or compressed with gzip or zstd", "its gzip header is broken")
-		}
-		return z, func() { z.Close() }, nil
-	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(32<<20), zstd.WithDecoderLowmem(true))
-		if err != nil {
-			return nil, nil, bad("body", "send a tar, plain or compressed with gzip or zstd", "its zstd header is broken")
-		}
-		return z, z.Close, nil
-	}
-	return br, func() {}, nil
 }

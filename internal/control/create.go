@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/spec"
 	"github.com/dsec-platform/dsec/internal/store"
 )
 
@@ -48,7 +51,27 @@ func (c *Control) check(req *CreateRequest) error {
 	if req.CodeDir == "" {
 		req.CodeDir = "/workspace"
 	}
+	if err := c.checkPriority(req.Priority); err != nil {
+		return err
+	}
 	return c.checkMounts(&req.Spec)
+}
+
+// checkPriority wants a level that the configuration knows: a misspelt one would never act.
+func (c *Control) checkPriority(name string) error {
+	levels := c.cfg.Scheduler.PriorityLevels
+	if name == "" || slices.ContainsFunc(levels, func(l spec.PriorityLevel) bool { return l.Name == name }) {
+		return nil
+	}
+	remedy := "leave it out: the server's configuration has no priority_levels"
+	if len(levels) > 0 {
+		names := make([]string, len(levels))
+		for i, l := range levels {
+			names[i] = l.Name
+		}
+		remedy = "use one of " + strings.Join(names, ", ")
+	}
+	return errdefs.Userf(errdefs.InvalidArgument, "field priority", remedy, "no level is called %q", name)
 }
 
 // keyed gives the request that a key stands for: one in flight, one of

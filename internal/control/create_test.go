@@ -352,3 +352,17 @@ func TestCreateFails(t *testing.T) {
 		t.Fatalf("what never fits waits: %+v", res[0])
 	}
 }
+
+func TestCreateRefusesAnUnknownPriority(t *testing.T) {
+	w := newWorld(t, 10, spec.Scheduler{PriorityLevels: []spec.PriorityLevel{{Name: "high", Weight: 2}}})
+	defer w.end()
+	req := request(1)
+	req.Priority = "hgih"
+	if _, err := w.Create(t.Context(), "p", req); errdefs.From(err).Reason != errdefs.InvalidArgument || !strings.Contains(err.Error(), "high") {
+		t.Errorf("got %v", err)
+	}
+	req.Priority = "high"
+	if res := w.create(req); res[0].Err != nil {
+		t.Error(res[0].Err)
+	}
+}

@@ -44,7 +44,7 @@ type CreateRequest struct {
 	// Config of the box; ID is chosen by the node.
 	RootWritable bool
 	Claim        runtime.Claim
-	// Code is a tar put into CodeDir before the session is RUNNING; nil for none.
+	// Code is a tar, plain or compressed (package archive), put into CodeDir before the session is RUNNING; nil for none.
 	Code       io.Reader
 	CodeDir    string
 	MaxIdle    time.Duration // 0: none

@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/dsec-platform/dsec/internal/archive"
 	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/guestclient"
 )
 
 // claim turns a pooled box into the session's. It is journaled first: a crash
@@ -56,9 +58,19 @@ func (n *Node) inject(ctx context.Context, s *session, req *CreateRequest, bound
 	defer s.asking.Add(-1)
 	g, err := n.dialGuest(ctx, s, b)
 	if err == nil {
-		_, err = g.TarIn(ctx, codeOp, req.CodeDir, req.Claim.User, req.Code)
+		err = unpack(ctx, g, req)
 	}
 	bound.Timing["code"] = time.Since(lap)
+	return err
+}
+
+func unpack(ctx context.Context, g guestclient.API, req *CreateRequest) error {
+	code, err := archive.Plain(req.Code)
+	if err != nil {
+		return err
+	}
+	defer code.Close()
+	_, err = g.TarIn(ctx, codeOp, req.CodeDir, req.Claim.User, code)
 	return err
 }
 

@@ -86,11 +86,11 @@ func TestIdleClockCountsDetachedOps(t *testing.T) {
 		release()
 		started := time.Now()
 		r.guests.set(guestproto.OpInfo{OpID: "op", Running: true, StartedUnix: started.UnixNano()})
-		r.quiet(time.Hour)
-		// It ended two minutes ago, and nobody was there.
-		wall := time.Since(started) - 2*time.Minute
+		r.quiet(time.Hour + 2*time.Minute) // between two looks of the clock
+		// It ended a minute ago, and nobody was there.
+		wall := time.Since(started) - time.Minute
 		r.guests.set(guestproto.OpInfo{OpID: "op", StartedUnix: started.UnixNano(), Result: &guestproto.Result{WallMs: float64(wall.Milliseconds())}})
-		r.after(3*time.Minute, IdleExpired)
+		r.after(4*time.Minute, IdleExpired)
 	})
 }
 
