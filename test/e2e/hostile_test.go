@@ -135,7 +135,7 @@ open("/etc/passwd","wb").write(b"root:x:0:0::/:/bin/bash\n" + b"\xff:\x00:::" * 
 	{name: "hard links and renames over the limit", script: `ln /etc/passwd /workspace/p 2>/dev/null && echo LINKED; mv /etc/passwd /workspace/ 2>/dev/null && echo MOVED; echo done`, root: true, want: onlyDone},
 	{name: "clock", script: `date -s 2001-01-01 2>&1; python3 -c 'import time; time.clock_settime(time.CLOCK_REALTIME, 1)' 2>&1; [ $(date +%Y) -gt 2020 ] && echo kept`, root: true, want: outHas("kept")},
 	// Its root may volunteer PID 1 to the OOM killer, which harms nobody but the box; it must not shield anything from it.
-	{name: "host settings", script: `for f in /proc/sysrq-trigger /proc/sys/kernel/core_pattern /proc/sys/vm/drop_caches /proc/sys/kernel/printk /proc/sys/kernel/pid_max /proc/irq/default_smp_affinity; do ( : >> $f ) 2>/dev/null && echo "OPENED $f"; done
+	{name: "host settings", script: `for f in /proc/sysrq-trigger /proc/sys/kernel/core_pattern /proc/sys/vm/drop_caches /proc/sys/kernel/printk /proc/sys/kernel/threads-max /proc/irq/default_smp_affinity; do ( : >> $f ) 2>/dev/null && echo "OPENED $f"; done
 		for p in self 1; do (echo -500 > /proc/$p/oom_score_adj) 2>/dev/null; [ $(cat /proc/$p/oom_score_adj) -ge 0 ] || echo "SHIELDED $p"; done; echo done`, root: true, want: onlyDone},
 	{name: "starving PID 1", script: `python3 -c '
 import os

@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"bufio"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	dsec "github.com/dsec-platform/dsec/sdk/go"
+)
+
+// eventually waits until ok holds. The machine may be slow: it waits long.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("in vain waited for: %s", what)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// metric is a series of GET /metrics, given as it is written there; 0 when it is absent.
+func (e *env) metric(t *testing.T, series string) float64 {
+	t.Helper()
+	key, err := e.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, e.URL()+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		if rest, ok := strings.CutPrefix(lines.Text(), series+" "); ok {
+			v, err := strconv.ParseFloat(rest, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+	}
+	return 0
+}
+
+// phaseOf asks for a session's phase and why.
+func phaseOf(t *testing.T, s *dsec.Session) (string, *dsec.Error) {
+	t.Helper()
+	info, err := s.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.GetPhase(), dsec.FromWire(info.GetError())
+}
