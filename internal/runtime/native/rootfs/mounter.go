@@ -45,6 +45,11 @@ func (m *mounter) close() { close(m.jobs) }
 
 func (m *mounter) thread() {
 	err := unix.Prctl(unix.PR_SET_SECUREBITS, secbitNoSetuidFixup, 0, 0, 0)
+	if err == nil {
+		// An overlay writes with its mounter's credentials, and who has this
+		// capability is above quotas and eats the reserved blocks of a disk.
+		err = thread.Drop(unix.CAP_SYS_RESOURCE)
+	}
 	if err == nil && m.setup != nil {
 		err = m.setup()
 	}

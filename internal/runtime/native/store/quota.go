@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dsec-platform/dsec/internal/runtime/native/thread"
 )
 
 // A project quota limits a directory tree without an image: the directory and
@@ -111,7 +113,15 @@ func probeQuota(dir string) error {
 		return err
 	}
 	defer setQuota(tmp, project, 0)
-	err = os.WriteFile(filepath.Join(tmp, "f"), make([]byte, 4*size), 0o600)
+	written := make(chan error, 1)
+	thread.Go(func() { // without the capability that is above quotas
+		if err := thread.Drop(unix.CAP_SYS_RESOURCE); err != nil {
+			written <- err
+			return
+		}
+		written <- os.WriteFile(filepath.Join(tmp, "f"), make([]byte, 4*size), 0o600)
+	})
+	err = <-written
 	if !errors.Is(err, unix.EDQUOT) && !errors.Is(err, unix.ENOSPC) {
 		return errors.New("project quota: it is not enforced (mount the file system with prjquota)")
 	}

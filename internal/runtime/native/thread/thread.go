@@ -25,3 +25,17 @@ func Go(fn func()) {
 		fn() // never unlocked: the thread ends with the goroutine
 	}()
 }
+
+// Drop takes a capability from the calling thread, for good.
+func Drop(capability uint) error {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&head, &data[0]); err != nil {
+		return os.NewSyscallError("capget", err)
+	}
+	d, bit := &data[capability/32], uint32(1)<<(capability%32)
+	d.Effective &^= bit
+	d.Permitted &^= bit
+	d.Inheritable &^= bit
+	return os.NewSyscallError("capset", unix.Capset(&head, &data[0]))
+}
