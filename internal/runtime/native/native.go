@@ -113,7 +113,7 @@ func New(o Options) (_ *Runtime, err error) {
 		return nil, err
 	}
 	if err := r.probeTrees(guest); err != nil {
-		return nil, unavailable("mounts", "Linux 5.19 or newer with overlay and id-mapped mounts is needed; see dsec doctor", err)
+		return nil, unavailable("mounts", "needed are Linux 5.19 or newer with overlay, and a data directory on a file system with id-mapped mounts (ext4, xfs, btrfs); see dsec doctor", err)
 	}
 	if r.stores, err = store.New(store.Options{Dir: filepath.Join(o.DataDir, "stores"), TmpfsIDs: r.trees.IDMapsTmpfs(), Log: r.log}); err != nil {
 		return nil, err
