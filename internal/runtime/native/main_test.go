@@ -15,6 +15,10 @@ import (
 // TestMain fails the package if anything of its boxes is left: cgroups, mounts,
 // loop devices, processes.
 func TestMain(m *testing.M) {
+	if setup := os.Getenv(crashEnv); setup != "" {
+		fmt.Fprintln(os.Stderr, crashDaemon(setup))
+		os.Exit(1)
+	}
 	before := leftovers()
 	code := m.Run()
 	if err := goleak.Find(); err != nil {
