@@ -115,7 +115,10 @@ func New(o Options) (_ *Runtime, err error) {
 	if err := r.probeTrees(guest); err != nil {
 		return nil, unavailable("mounts", "needed are Linux 5.19 or newer with overlay, and a data directory on a file system with id-mapped mounts (ext4, xfs, btrfs); see dsec doctor", err)
 	}
-	if r.stores, err = store.New(store.Options{Dir: filepath.Join(o.DataDir, "stores"), TmpfsIDs: r.trees.IDMapsTmpfs(), Log: r.log}); err != nil {
+	r.stores, err = store.New(store.Options{
+		Dir: filepath.Join(o.DataDir, "boxes"), Images: filepath.Join(o.DataDir, "images"), TmpfsIDs: r.trees.IDMapsTmpfs(), Log: r.log,
+	})
+	if err != nil {
 		return nil, err
 	}
 	r.memory = startMonitor(r)

@@ -113,7 +113,7 @@ func (c *sizeClass) drop() {
 }
 
 func (m *images) goldenPath(size int64) string {
-	return filepath.Join(m.dir, fmt.Sprintf("_golden-%d", size))
+	return filepath.Join(m.dir, fmt.Sprintf("golden-%d", size))
 }
 
 func (m *images) make(size int64, c *sizeClass) (spare, error) {
@@ -127,7 +127,7 @@ func (m *images) make(size int64, c *sizeClass) (spare, error) {
 	if err != nil {
 		return spare{}, err
 	}
-	s := spare{path: filepath.Join(m.dir, fmt.Sprintf("_spare-%d-%d", os.Getpid(), m.seq.Add(1)))}
+	s := spare{path: filepath.Join(m.dir, fmt.Sprintf("spare-%d-%d", os.Getpid(), m.seq.Add(1)))}
 	if err := copySparse(golden, s.path); err != nil {
 		return spare{}, err
 	}

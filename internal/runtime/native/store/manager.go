@@ -14,8 +14,9 @@ import (
 
 // Options of a Manager.
 type Options struct {
-	// Dir holds the disk stores. It is made, 0700, and belongs to the manager.
-	Dir string
+	// Dir holds the disk stores of boxes and nothing else; Images what is made
+	// ahead. Both are made, 0700, on one file system, and belong to the manager.
+	Dir, Images string
 	// TmpfsIDs says whether a tmpfs can be id-mapped here.
 	TmpfsIDs bool
 	Log      *slog.Logger
@@ -33,11 +34,13 @@ type Manager struct {
 // New probes what this machine can do, and clears away what an earlier daemon
 // had made ahead.
 func New(o Options) (*Manager, error) {
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, err
+	for _, dir := range []string{o.Dir, o.Images} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
 	}
 	m := &Manager{o: o, disk: Tmpfs}
-	quotaErr := probeQuota(o.Dir)
+	quotaErr := probeQuota(o.Images)
 	if quotaErr == nil {
 		m.disk = Quota
 		return m, nil
@@ -45,7 +48,7 @@ func New(o Options) (*Manager, error) {
 	loopErr := probeLoop()
 	if loopErr == nil {
 		m.disk = Loop
-		m.loop = newImages(o.Dir, o.Log)
+		m.loop = newImages(o.Images, o.Log)
 	}
 	m.why = errors.Join(quotaErr, loopErr).Error()
 	return m, nil
@@ -79,8 +82,7 @@ func (m *Manager) image(id string) string { return filepath.Join(m.o.Dir, id+ima
 const (
 	dirSuffix   = ".dir"
 	imageSuffix = ".img"
-	// What is not a box's begins with an underscore, which no id does.
-	spareGlob = "_spare-*"
+	spareGlob   = "spare-*"
 )
 
 func (m *Manager) makeLoop(id string, size int64) (*Store, error) {
@@ -112,7 +114,7 @@ func (m *Manager) List() ([]string, error) {
 	var ids []string
 	for _, e := range entries {
 		for _, suffix := range []string{dirSuffix, imageSuffix} {
-			if id, ok := strings.CutSuffix(e.Name(), suffix); ok && !strings.HasPrefix(id, "_") {
+			if id, ok := strings.CutSuffix(e.Name(), suffix); ok {
 				ids = append(ids, id)
 			}
 		}

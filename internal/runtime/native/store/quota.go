@@ -104,7 +104,7 @@ func ioctl(fd int, req uintptr, arg unsafe.Pointer) error {
 // same until something is written.
 func probeQuota(dir string) error {
 	const project, size = 99999, 64 << 10 // below every box's id
-	tmp, err := os.MkdirTemp(dir, "_quota-")
+	tmp, err := os.MkdirTemp(dir, "quota-")
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,8 @@ func fill(t *testing.T, s *Store) int64 {
 
 func TestLimitHolds(t *testing.T) {
 	needRoot(t)
-	m, err := New(Options{Dir: t.TempDir(), TmpfsIDs: true, Log: slog.New(slog.DiscardHandler)})
+	dir := t.TempDir()
+	m, err := New(Options{Dir: filepath.Join(dir, "boxes"), Images: filepath.Join(dir, "images"), TmpfsIDs: true, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
