@@ -156,11 +156,11 @@ func awaitConnected(f *os.File) error {
 	if err := f.SetWriteDeadline(time.Now().Add(connectPatience)); err != nil {
 		return err
 	}
-	first := true
 	var e error
 	err = conn.Write(func(fd uintptr) bool {
-		if first {
-			first = false
+		// The event may have come before this wait: ask, do not assume.
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		if n, err := unix.Poll(p, 0); err != nil || n == 0 {
 			return false
 		}
 		n, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)

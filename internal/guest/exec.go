@@ -109,13 +109,16 @@ func shown(r *guestproto.ExecRequest) []string {
 
 // launch starts the command. A failure is the op's result, too.
 func (s *Server) launch(o *op, l *launch, r *guestproto.ExecRequest) {
+	if r.TimeoutMs > 0 { // before the start: the agent may hold that up, too
+		o.timer = time.AfterFunc(time.Duration(r.TimeoutMs)*time.Millisecond, o.timeOut)
+	}
 	err := s.prepareAndStart(o, l, r)
 	if err == nil {
-		if r.TimeoutMs > 0 {
-			o.timer = time.AfterFunc(time.Duration(r.TimeoutMs)*time.Millisecond-time.Since(o.began), o.timeOut)
-		}
 		go o.run()
 		return
+	}
+	if o.timer != nil {
+		o.timer.Stop()
 	}
 	w, ok := err.(*guestproto.WireError)
 	if !ok {
@@ -132,11 +135,13 @@ func (s *Server) launch(o *op, l *launch, r *guestproto.ExecRequest) {
 	if o.tty != nil {
 		_ = o.tty.Close()
 	}
-	if o.leaf != nil && !o.leaf.populated() {
-		s.leaves.put(o.agent, o.leaf)
-		o.leaf = nil
-	}
-	close(o.idle)
+	go func() {
+		if o.child.pid.Load() != 0 { // it is dying, and still in the leaf
+			<-o.child.ended
+		}
+		o.release(nil)
+		close(o.idle)
+	}()
 }
 
 func (s *Server) prepareAndStart(o *op, l *launch, r *guestproto.ExecRequest) error {
@@ -160,7 +165,10 @@ func (s *Server) prepareAndStart(o *op, l *launch, r *guestproto.ExecRequest) er
 		}
 	}
 	if o.agent >= 0 {
-		o.leaf = s.leaves.get(o.agent)
+		f := s.leaves.get(o.agent)
+		o.mu.Lock()
+		o.leaf = f
+		o.mu.Unlock()
 	}
 	spec := l.spec(o)
 	if l.script != "" {
