@@ -102,6 +102,9 @@ func (n *Node) adopt(ctx context.Context, id string, j *journaled, t *toSweep) {
 	default:
 		// Half made, half claimed, half destroyed, dead or out of reach.
 		b.destroying.Store(true)
+		if j.last == recDestroying && j.cause != "" { // nobody had asked for its end
+			j.last = recLost
+		}
 		if j.last == recBound {
 			j.last, j.cause = recLost, BoxLost
 			if !errors.Is(err, errdefs.ErrBoxGone) {
@@ -174,7 +177,7 @@ func (n *Node) adoptSession(b *box, j *journaled, state State) {
 	now := n.cfg.boot()
 	s := &session{
 		id: j.meta.Session, version: j.meta.Version, cancel: func() {}, ready: make(chan struct{}),
-		maxIdle: j.meta.MaxIdle, maxRuntime: j.meta.MaxRuntime, index: -1,
+		maxIdle: j.meta.MaxIdle, maxRuntime: j.meta.MaxRuntime, maxSuspended: j.meta.MaxSuspended, index: -1,
 		state: state, cause: j.cause, started: j.meta.Started, stateAt: max(j.stateAt, j.meta.Started), suspended: j.suspended,
 		bound: &Bound{Box: b.id, Pooled: j.meta.Pooled, ColdReason: j.meta.ColdReason},
 	}

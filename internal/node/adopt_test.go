@@ -229,3 +229,21 @@ func TestSecretsAreNotJournaled(t *testing.T) {
 		t.Error("the journal does not have the session")
 	}
 }
+
+// A box that ended unasked stays the box's affair when the daemon is killed before its removal is done.
+func TestCauseOutlivesTheDaemon(t *testing.T) {
+	r := newRig(t)
+	b := r.create("s")
+	// What the journal holds between the loss and the proof that nothing is left.
+	if err := r.node.journal.append(&record{Kind: recDestroying, Box: b.Box, Cause: BoxLost}); err != nil {
+		t.Fatal(err)
+	}
+	r.crash()
+	r.start()
+	inv, err := r.node.Inventory(context.Background())
+	if err != nil || len(inv) != 1 || inv[0].State != string(Lost) || inv[0].Cause != BoxLost {
+		t.Errorf("inventory %+v, %v", inv, err)
+	}
+	r.destroy("s")
+	r.empty()
+}

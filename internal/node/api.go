@@ -49,6 +49,8 @@ type CreateRequest struct {
 	CodeDir    string
 	MaxIdle    time.Duration // 0: none
 	MaxRuntime time.Duration // 0: none
+	// MaxSuspended bounds one suspension; 0: none.
+	MaxSuspended time.Duration
 	// Runtime is the spec's runtime field.
 	Runtime string
 	NoPool  bool
@@ -88,14 +90,15 @@ type Inspect struct {
 type EventKind string
 
 const (
-	BoxLost      EventKind = "box_lost"     // PID 1 is gone and nobody asked for it
-	BoxTampered  EventKind = "box_tampered" // the guest broke the protocol; the box was destroyed
-	BoxFailed    EventKind = "box_failed"   // the node could not keep the box: class infrastructure
-	IdleExpired  EventKind = "idle_expired"
-	RuntimeOver  EventKind = "runtime_over" // audit mode: its processes were killed, its files are readable
-	MemWarning   EventKind = "memory_warning"
-	OOMKilled    EventKind = "oom_kill"
-	CapacityFree EventKind = "capacity_free" // a refused placement may be tried again
+	BoxLost       EventKind = "box_lost"     // PID 1 is gone and nobody asked for it
+	BoxTampered   EventKind = "box_tampered" // the guest broke the protocol; the box was destroyed
+	BoxFailed     EventKind = "box_failed"   // the node could not keep the box: class infrastructure
+	IdleExpired   EventKind = "idle_expired"
+	SuspendedOver EventKind = "suspended_over" // suspended for MaxSuspended; told again while it is
+	RuntimeOver   EventKind = "runtime_over"   // audit mode: its processes were killed, its files are readable
+	MemWarning    EventKind = "memory_warning"
+	OOMKilled     EventKind = "oom_kill"
+	CapacityFree  EventKind = "capacity_free" // a refused placement may be tried again
 )
 
 // Event of a bound box.
@@ -111,7 +114,7 @@ type Event struct {
 type Stats struct {
 	MemTotal, MemPromised int64
 	CPUTotal, CPUPromised float64
-	Boxes, Pooled         int
+	Boxes, Pooled         int // of sessions; idle in the pool
 	PoolTarget            int
 	PoolHits, PoolMisses  int64
 	Creating              int

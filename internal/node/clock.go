@@ -14,6 +14,14 @@ import (
 // count that time, boot time does.
 const maxNap = 10 * time.Second
 
+// tellAgain is the time between two SuspendedOver of one suspension.
+const tellAgain = time.Minute
+
+// idleChecks bounds the guests that are asked at the same time whether they are idle. After a
+// restart the idle clocks of all boxes run out together, and a guest that has to wait for
+// the machine must not count as silent.
+const idleChecks = 32
+
 // clock wakes sessions at boot times. Activity does not touch it: a session that
 // is woken early looks at its deadlines and goes back to sleep.
 type clock struct {
@@ -120,8 +128,10 @@ func (n *Node) runClock() { n.clock.run(n.ctx, n.due) }
 
 // schedule wakes the session when the first of its clocks may run out.
 func (n *Node) schedule(s *session, now time.Duration) {
-	idle, over := s.deadlines(now)
+	idle, over, suspended := s.deadlines(now)
 	switch {
+	case suspended != 0:
+		n.clock.set(s, suspended)
 	case idle == 0 && over == 0:
 		n.clock.remove(s)
 	case over == 0 || idle != 0 && idle < over:
@@ -134,8 +144,12 @@ func (n *Node) schedule(s *session, now time.Duration) {
 // due looks at a session's clocks. What needs the runtime or the guest happens beside the clock.
 func (n *Node) due(s *session) {
 	now := n.cfg.boot()
-	idle, over := s.deadlines(now)
+	idle, over, suspended := s.deadlines(now)
 	switch {
+	case suspended != 0 && suspended <= now:
+		_, b := s.current()
+		n.emit(Event{Kind: SuspendedOver, Session: s.id, Box: b.id})
+		n.clock.set(s, now+tellAgain)
 	case over != 0 && over <= now:
 		n.wg.Go(func() { n.runtimeOver(s) })
 	case idle != 0 && idle <= now && s.touched.Load():
@@ -157,6 +171,10 @@ func (n *Node) idleExpired(s *session, now time.Duration) {
 
 // checkIdle asks the guest whether an op runs, or has ended lately, that no client is attached to.
 func (n *Node) checkIdle(s *session) {
+	if take(n.ctx, n.asking) != nil {
+		return
+	}
+	defer func() { <-n.asking }()
 	now := n.cfg.boot()
 	last, running, err := n.lastOp(s)
 	if err != nil {
@@ -175,7 +193,7 @@ func (n *Node) checkIdle(s *session) {
 			break
 		}
 	}
-	if idle, _ := s.deadlines(now); idle == 0 || idle > now {
+	if idle, _, _ := s.deadlines(now); idle == 0 || idle > now {
 		n.schedule(s, now)
 		return
 	}

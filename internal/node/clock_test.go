@@ -202,3 +202,31 @@ func TestUnusedConnectionIsClosed(t *testing.T) {
 		}
 	})
 }
+
+func TestSuspensionEnds(t *testing.T) {
+	virtual(t, func(r *rig) {
+		ctx := context.Background()
+		q := request("s")
+		q.MaxIdle, q.MaxRuntime, q.MaxSuspended = time.Minute, 30*time.Minute, 24*time.Hour
+		if _, err := r.node.Create(ctx, q); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := r.node.Suspend(ctx, "s"); err != nil {
+			r.t.Fatal(err)
+		}
+		time.Sleep(10 * time.Hour)
+		r.crash() // the time without a daemon counts
+		time.Sleep(4 * time.Hour)
+		r.start()
+		r.after(10*time.Hour, SuspendedOver)
+		r.after(tellAgain, SuspendedOver) // whoever missed it hears it again
+		if err := r.node.Resume(ctx, "s"); err != nil {
+			r.t.Fatal(err)
+		}
+		r.after(time.Minute, IdleExpired)
+		if err := r.node.Suspend(ctx, "s"); err != nil {
+			r.t.Fatal(err)
+		}
+		r.quiet(23 * time.Hour) // each suspension has its own clock
+	})
+}

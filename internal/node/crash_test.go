@@ -113,9 +113,8 @@ func crashProperty(t *testing.T, rt *rapid.T, at int64, pool int, steps []string
 			rt.Errorf("session %s came from nowhere", s)
 		}
 	}
-	st := r.node.Stats(ctx)
-	if n := len(r.rt.IDs()); n > st.Boxes+r.config.RefillConcurrency {
-		rt.Errorf("%d boxes exist, %d are known", n, st.Boxes)
+	if n, known := len(r.rt.IDs()), len(r.node.all(nil)); n > known+r.config.RefillConcurrency {
+		rt.Errorf("%d boxes exist, %d are known", n, known)
 	}
 	for s := range states {
 		if err := r.node.Destroy(ctx, s, "test"); err != nil {

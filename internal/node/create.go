@@ -82,7 +82,7 @@ func (n *Node) enlist(ctx context.Context, req *CreateRequest) (*session, contex
 	}
 	s := &session{
 		id: req.Session, version: req.Version, state: Making, index: -1, ready: make(chan struct{}),
-		maxIdle: req.MaxIdle, maxRuntime: req.MaxRuntime,
+		maxIdle: req.MaxIdle, maxRuntime: req.MaxRuntime, maxSuspended: req.MaxSuspended,
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	n.sessions[s.id] = s
@@ -119,7 +119,7 @@ func (n *Node) make(ctx context.Context, s *session, rt runtime.Runtime, req *Cr
 func (n *Node) obtain(ctx context.Context, s *session, rt runtime.Runtime, req *CreateRequest, bound *Bound) error {
 	m := meta{
 		Session: req.Session, Version: req.Version, Project: req.Project, Runtime: rt.Name(), Template: req.Root.Template,
-		RootWritable: req.RootWritable, Limits: req.Claim.Limits, MaxIdle: req.MaxIdle, MaxRuntime: req.MaxRuntime, Since: time.Now(),
+		RootWritable: req.RootWritable, Limits: req.Claim.Limits, MaxIdle: req.MaxIdle, MaxRuntime: req.MaxRuntime, MaxSuspended: req.MaxSuspended, Since: time.Now(),
 	}
 	b, cold := n.fromPool(&m, req)
 	if b != nil {

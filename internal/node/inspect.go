@@ -106,7 +106,12 @@ func (n *Node) Stats(context.Context) Stats {
 		st.PoolMisses += c
 	}
 	n.mu.RLock()
-	st.Boxes = len(n.boxes)
-	n.mu.RUnlock()
+	defer n.mu.RUnlock()
+	for _, s := range n.sessions {
+		switch state, _ := s.current(); state {
+		case Live, Suspended, Audit:
+			st.Boxes++
+		}
+	}
 	return st
 }

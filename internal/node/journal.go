@@ -116,7 +116,11 @@ func (j *journal) append(r *record) error {
 		if terr := j.f.Truncate(j.size); terr != nil {
 			err = errors.Join(err, terr)
 		}
-		return errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "journal", "it cannot be written, free space on the data directory's disk: %w", err)
+		e := errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "journal", "it cannot be written: %w", err)
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+			e.Reason, e.Remedy = errdefs.DiskFull, "free space on the disk of the data directory"
+		}
+		return e
 	}
 	j.size += int64(len(line))
 	j.appends.Add(1)

@@ -19,7 +19,6 @@ type metrics struct {
 	creates  *prometheus.CounterVec
 	latency  *prometheus.HistogramVec
 	destroys prometheus.Histogram
-	execs    *prometheus.CounterVec
 	events   *prometheus.CounterVec
 	misses   *prometheus.CounterVec
 	orphans  prometheus.Counter
@@ -46,13 +45,12 @@ func newMetrics(n *Node, reg prometheus.Registerer) (*metrics, error) {
 		creates:  prometheus.NewCounterVec(counter("creates_total", "Creates by outcome (ok, or the reason of the error) and by whether the box came from the pool."), []string{"outcome", "pooled"}),
 		latency:  prometheus.NewHistogramVec(histogram("create_seconds", "Time of a successful create."), []string{"pooled"}),
 		destroys: prometheus.NewHistogram(histogram("destroy_seconds", "Time from a destroy to the proof that nothing is left.")),
-		execs:    prometheus.NewCounterVec(counter("execs_total", "Execs by outcome."), []string{"outcome"}),
 		events:   prometheus.NewCounterVec(counter("events_total", "Events of boxes by kind."), []string{"kind"}),
 		misses:   prometheus.NewCounterVec(counter("pool_misses_total", "Creates that did not get a pooled box, by reason."), []string{"reason"}),
 		orphans:  prometheus.NewCounter(counter("orphans_removed_total", "Things of unknown boxes that a patrol found and removed.")),
 		adopted:  prometheus.NewCounter(counter("adopted_total", "Boxes taken over from an earlier daemon.")),
 
-		boxes:       desc("boxes", "Boxes in the books, pooled and in the making included."),
+		boxes:       desc("boxes", "Live boxes of sessions, suspended ones included."),
 		idle:        desc("pool_idle", "Idle pooled boxes."),
 		target:      desc("pool_target", "Idle pooled boxes that the arrival rate asks for."),
 		making:      desc("boxes_making", "Boxes in the making for sessions."),
@@ -74,7 +72,7 @@ func (m *metrics) unregister() {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.creates, m.latency, m.destroys, m.execs, m.events, m.misses, m.orphans, m.adopted}
+	return []prometheus.Collector{m.creates, m.latency, m.destroys, m.events, m.misses, m.orphans, m.adopted}
 }
 
 // Describe implements prometheus.Collector.
@@ -130,6 +128,3 @@ func (m *metrics) orphan() {
 	m.orphans.Inc()
 	m.removed.Add(1)
 }
-
-// CountExec counts an exec by its outcome, for those who run them: "ok", "exit", "signal", "timeout", or an error's reason.
-func (n *Node) CountExec(outcome string) { n.metrics.execs.WithLabelValues(outcome).Inc() }

@@ -40,6 +40,7 @@ type Node struct {
 	creates  chan struct{} // one token for each box in the making, first in first out
 	claims   chan struct{} // likewise for claims
 	reclaims chan struct{} // likewise for boxes being removed
+	asking   chan struct{} // likewise for guests asked whether they are idle
 	sweeps   sweeps
 	waiting  atomic.Int64 // creates that wait for a token: refills stand back
 	draining atomic.Bool
@@ -68,6 +69,7 @@ func New(c Config) (*Node, error) {
 		boxes: map[string]*box{}, sessions: map[string]*session{},
 		creates: make(chan struct{}, c.CreateConcurrency),
 		claims:  make(chan struct{}, 4*c.CreateConcurrency), reclaims: make(chan struct{}, 4*c.CreateConcurrency),
+		asking: make(chan struct{}, idleChecks),
 		events: newEventQueue(), clock: newClock(c.boot),
 	}
 	n.pools = newPools(c.poolConfig(), c.RefillConcurrency)

@@ -70,7 +70,7 @@ func (n *Node) remove(b *box) error {
 	}
 	n.reclaims <- struct{}{}
 	defer func() { <-n.reclaims }()
-	n.note(&record{Kind: recDestroying, Box: b.id})
+	n.note(&record{Kind: recDestroying, Box: b.id, Cause: s.lostBy()})
 	ctx, cancel := context.WithTimeout(context.Background(), reclaimTimeout)
 	defer cancel()
 	if r != nil {
@@ -90,12 +90,8 @@ func (n *Node) buried(b *box) {
 	b.mu.Lock()
 	s, begun := b.session, b.begun
 	b.mu.Unlock()
-	if s != nil {
-		s.mu.Lock()
-		if s.state == Lost {
-			last.Kind, last.Cause = recLost, s.cause
-		}
-		s.mu.Unlock()
+	if cause := s.lostBy(); cause != "" {
+		last.Kind, last.Cause = recLost, cause
 	}
 	if begun {
 		n.note(last)

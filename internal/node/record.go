@@ -26,7 +26,7 @@ const (
 	recClaiming   recordKind = "claiming"   // it leaves the pool for a session: Meta
 	recBound      recordKind = "bound"      // the session has it; from here on it is adopted
 	recState      recordKind = "state"      // live, suspended or audit; Suspended so far
-	recDestroying recordKind = "destroying" // it is about to be reclaimed
+	recDestroying recordKind = "destroying" // it is about to be reclaimed; Cause if nobody asked for that
 	recLost       recordKind = "lost"       // nothing is left of it, and its session does not know yet: Cause
 	recGone       recordKind = "gone"       // nothing is left of it
 )
@@ -61,6 +61,7 @@ type meta struct {
 	Limits       runtime.Limits `json:"limits"`
 	MaxIdle      time.Duration  `json:"max_idle,omitempty"`
 	MaxRuntime   time.Duration  `json:"max_runtime,omitempty"`
+	MaxSuspended time.Duration  `json:"max_suspended,omitempty"`
 	Pooled       bool           `json:"pooled,omitempty"`
 	ColdReason   string         `json:"cold_reason,omitempty"`
 	Since        time.Time      `json:"since,omitzero"`

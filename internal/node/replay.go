@@ -82,9 +82,9 @@ func (p *replayed) apply(r *record) {
 		return
 	case recBound:
 		b.state, b.meta.Started, b.stateAt, b.suspended = Live, r.At, r.At, 0
-	case recLost:
+	case recLost, recDestroying:
 		b.cause = r.Cause
-	case recCreating, recMade, recPool, recClaiming, recDestroying:
+	case recCreating, recMade, recPool, recClaiming:
 	default:
 		return // of a newer version
 	}

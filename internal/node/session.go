@@ -20,7 +20,7 @@ type session struct {
 	bound  *Bound
 	err    error
 
-	maxIdle, maxRuntime time.Duration
+	maxIdle, maxRuntime, maxSuspended time.Duration
 
 	mu        sync.Mutex
 	box       *box
@@ -72,6 +72,19 @@ func (s *session) current() (State, *box) {
 	return s.state, s.box
 }
 
+// lostBy is why the session's box is lost; empty when it is not, or has no session.
+func (s *session) lostBy() EventKind {
+	if s == nil {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state != Lost {
+		return ""
+	}
+	return s.cause
+}
+
 // become changes the state if it is one of from.
 func (s *session) become(to State, now time.Duration, from ...State) bool {
 	s.mu.Lock()
@@ -88,12 +101,16 @@ func (s *session) become(to State, now time.Duration, from ...State) bool {
 	return false
 }
 
-// deadlines gives the boot times when the idle and the run-time clock of a live box run out; 0: never.
-func (s *session) deadlines(now time.Duration) (idle, over time.Duration) {
+// deadlines gives the boot times when the idle and the run-time clock of a live box run out, or
+// when a suspended one was suspended for too long; 0: never.
+func (s *session) deadlines(now time.Duration) (idle, over, suspended time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.state == Suspended && s.maxSuspended > 0 {
+		return 0, 0, s.stateAt + s.maxSuspended
+	}
 	if s.state != Live {
-		return 0, 0
+		return 0, 0, 0
 	}
 	if s.maxIdle > 0 {
 		since := time.Duration(s.last.Load())
@@ -105,5 +122,5 @@ func (s *session) deadlines(now time.Duration) (idle, over time.Duration) {
 	if s.maxRuntime > 0 {
 		over = s.started + s.suspended + s.maxRuntime
 	}
-	return idle, over
+	return idle, over, 0
 }

@@ -21,11 +21,14 @@ func (n *Node) Suspend(ctx context.Context, id string) error {
 		if err := r.Freeze(ctx); err != nil {
 			return err
 		}
-		return n.turn(s, b, Suspended, Live)
+		if err := n.turn(s, b, Suspended, Live); err != nil {
+			return errors.Join(err, r.Thaw(ctx)) // as the books say
+		}
+		return nil
 	})
 }
 
-// Resume implements API. A live box stays live; one in audit stays frozen.
+// Resume implements API. A live box stays live; one in audit stays in audit.
 func (n *Node) Resume(ctx context.Context, id string) error {
 	return n.change(ctx, id, func(s *session, b *box, r runtime.Box, state State) error {
 		if state == Live {
@@ -38,7 +41,10 @@ func (n *Node) Resume(ctx context.Context, id string) error {
 			return err
 		}
 		s.last.Store(int64(n.cfg.boot()))
-		return n.turn(s, b, Live, Suspended)
+		if err := n.turn(s, b, Live, Suspended); err != nil {
+			return errors.Join(err, r.Freeze(ctx)) // as the books say
+		}
+		return nil
 	})
 }
 
@@ -48,9 +54,14 @@ func (n *Node) runtimeOver(s *session) {
 		if state != Live {
 			return nil
 		}
-		if err := n.turn(s, b, Audit, Live); err != nil {
-			return err
+		now := n.cfg.boot()
+		if !s.become(Audit, now, Live) {
+			return nil // it ended meanwhile
 		}
+		n.schedule(s, now)
+		// A journal that cannot be written lets no box outlive its deadline: a next node
+		// finds the run time over by itself.
+		n.note(s.stateRecord(b, Audit, now))
 		n.emit(Event{Kind: RuntimeOver, Session: s.id, Box: b.id})
 		return n.silence(s, r)
 	})
@@ -116,18 +127,33 @@ func (n *Node) change(ctx context.Context, id string, fn func(*session, *box, ru
 	return errdefs.From(err)
 }
 
-// turn changes the state of a bound box, in the journal too, and its clocks.
-func (n *Node) turn(s *session, b *box, to State, from State) error {
+// turn changes the state of a bound box, in the journal first, and its clocks. After an error
+// nothing has changed.
+func (n *Node) turn(s *session, b *box, to, from State) error {
 	now := n.cfg.boot()
-	if !s.become(to, now, from) {
+	if state, _ := s.current(); state != from {
+		return unfit(s, state)
+	}
+	if err := n.journal.append(s.stateRecord(b, to, now)); err != nil {
+		return err
+	}
+	if !s.become(to, now, from) { // it ended meanwhile, which the journal has too
 		state, _ := s.current()
 		return unfit(s, state)
 	}
-	s.mu.Lock()
-	suspended := s.suspended
-	s.mu.Unlock()
 	n.schedule(s, now)
-	return n.journal.append(&record{Kind: recState, Box: b.id, State: to, At: now, Suspended: suspended})
+	return nil
+}
+
+// stateRecord says that the session's box is in state to since now.
+func (s *session) stateRecord(b *box, to State, now time.Duration) *record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &record{Kind: recState, Box: b.id, State: to, At: now, Suspended: s.suspended}
+	if s.state == Suspended && to != Suspended {
+		r.Suspended += now - s.stateAt
+	}
+	return r
 }
 
 // unknown is the error for a session that has no box here.
