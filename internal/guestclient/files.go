@@ -111,7 +111,7 @@ func (f files) upload(ctx context.Context, kind guestproto.Kind, req *guestproto
 		n, err := r.Read(buf)
 		if n > 0 {
 			if _, werr := s.Write(buf[:n]); werr != nil {
-				return werr
+				return s.answer(answer) // given already, or why there is none
 			}
 		}
 		if err == io.EOF {
@@ -126,9 +126,7 @@ func (f files) upload(ctx context.Context, kind guestproto.Kind, req *guestproto
 		}
 	}
 	// A guest that knows the op's id may have answered without waiting for the data.
-	if err := s.s.CloseSend(); err != nil {
-		return asError(err)
-	}
+	_ = s.s.CloseSend() // a failure shows in the answer
 	return s.answer(answer)
 }
 
