@@ -46,7 +46,7 @@ func (o *op) watch() error {
 		close(gone)
 	}()
 	// Ending the stream ends the Recv above too.
-	if err = w.run(); err == nil || err == io.EOF || errors.Is(err, os.ErrClosed) {
+	if err = w.run(); err == io.EOF || errors.Is(err, os.ErrClosed) {
 		_ = o.s.CloseSend() // a client that has gone needs no end
 		_ = o.s.Close()
 	} else {

@@ -22,8 +22,11 @@ func (c *call) errno() syscall.Errno {
 	return 0
 }
 
+// cloneArgs is the kernel's clone_args.
 type cloneArgs struct {
-	flags, pidFD, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
+	flags, pidFD, _, parentTID, exitSignal uint64
+	_, _, _, _, _                          uint64 // stack, its size, tls, pids to choose and their number
+	cgroup                                 uint64
 }
 
 const (

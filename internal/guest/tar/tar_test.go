@@ -50,7 +50,7 @@ func entries(rt *rapid.T) []entry {
 		h := Header{
 			Name: name.Draw(rt, "name"), Type: rapid.SampledFrom([]Type{TypeFile, TypeDir, TypeSymlink, TypeLink, TypeFifo}).Draw(rt, "type"),
 			Mode: rapid.Uint32Max(0o7777).Draw(rt, "mode"), UID: rapid.SampledFrom([]uint32{0, 1000, 65534, 3 << 20}).Draw(rt, "uid"),
-			GID: rapid.Uint32Max(1 << 31).Draw(rt, "gid"), ModUnix: rapid.Int64Range(-1000, 1<<36).Draw(rt, "mtime"),
+			GID: rapid.Uint32Max(1<<31).Draw(rt, "gid"), ModUnix: rapid.Int64Range(-1000, 1<<36).Draw(rt, "mtime"),
 		}
 		var content []byte
 		switch h.Type {

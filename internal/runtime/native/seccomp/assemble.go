@@ -53,7 +53,7 @@ func assemble(t *table, decisions map[uint32]*rule) ([]insn, error) {
 		entry = b.branch(opJge, x32Bit, foreign, entry)
 	}
 	if entry != b.here() {
-		entry = b.emit(insn{code: opJump, k: b.offset(entry)})
+		b.emit(insn{code: opJump, k: b.offset(entry)})
 	}
 	entry = b.emit(insn{code: opLoad, k: offNr})
 	b.branch(opJeq, t.audit, entry, b.ret(actKill))

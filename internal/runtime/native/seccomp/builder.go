@@ -90,7 +90,7 @@ func (b *builder) rule(r *rule) label {
 				nextLoaded, nextWord = then, t
 			}
 			if t.mask != ^uint32(0) {
-				then = b.emit(insn{code: opAnd, k: t.mask})
+				b.emit(insn{code: opAnd, k: t.mask})
 			}
 			// What follows a load is the instruction written before it.
 			then = b.load(t.offset())

@@ -1,6 +1,7 @@
 package spawner
 
 import (
+	"os"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -14,8 +15,11 @@ type call struct {
 	nr, a, b, c uintptr
 }
 
+// cloneArgs is the kernel's clone_args.
 type cloneArgs struct {
-	flags, pidFD, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
+	flags, pidFD, childTID, _, exitSignal uint64
+	_, _, _, _, _                         uint64 // stack, its size, tls, pids to choose and their number
+	cgroup                                uint64
 }
 
 func cloneRun(args *cloneArgs, size uintptr, prog *call, n uintptr) (r uintptr)
@@ -84,14 +88,35 @@ func (c *child) compile(r *Request, gate [2]int) {
 	}
 }
 
-// start clones. The child waits at the gate.
-func (c *child) start() (pid int, errno syscall.Errno) {
+// start clones. The child waits at the gate. The owner of its user namespace is
+// the box's own first id: what is counted by user (inotify instances, queued
+// signals, message queues) counts for a namespace's owner, too, and were that
+// root, one box could use up what all others and the machine itself need.
+func (c *child) start(owner uint32) (pid int, errno syscall.Errno) {
+	if errno = setEUID(owner); errno != 0 {
+		return 0, errno
+	}
 	r := cloneRun(&c.args, unsafe.Sizeof(c.args), &c.calls[0], uintptr(c.n))
+	if setEUID(0) != 0 {
+		os.Exit(1) // cannot be, as its real user is root; another spawner serves the next creates
+	}
 	if r >= ^uintptr(4094) {
 		c.busy.Store(0)
 		return 0, syscall.Errno(-r)
 	}
 	return int(r), 0
+}
+
+// keepCaps lets the calling thread keep its capabilities over setEUID.
+func keepCaps() error {
+	const noSetuidFixup = 1 << 2
+	return unix.Prctl(unix.PR_SET_SECUREBITS, noSetuidFixup, 0, 0, 0)
+}
+
+// setEUID changes the effective user of the calling thread only.
+func setEUID(id uint32) syscall.Errno {
+	_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(id), ^uintptr(0))
+	return errno
 }
 
 // wait returns when the child has executed the guest or is dead.

@@ -24,8 +24,8 @@ type server struct {
 	born  *sync.Cond
 }
 
-// Serve runs the spawner on the listening socket until there is nothing left
-// to do. It never returns nil while a child lives.
+// Serve runs the spawner on the listening socket until there is nothing left to do, when
+// it ends the process. It returns only with an error.
 func Serve(listen int) error {
 	if err := unix.CloseRange(uint(listen)+1, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return err
@@ -115,6 +115,9 @@ func (s *server) serve(conn int) {
 	defer runtime.UnlockOSThread()
 	defer s.count(-1)
 	defer unix.Close(conn)
+	if keepCaps() != nil {
+		return
+	}
 	var last *child
 	defer func() {
 		if last != nil {
