@@ -27,7 +27,7 @@ func spawn(r *Request, last *child) (*child, Reply) {
 	defer unix.Close(gate[1])
 	c := &child{pidfd: -1}
 	c.compile(r, gate)
-	pid, errno := c.start()
+	pid, errno := c.start(r.Base)
 	if errno != 0 {
 		return fail("clone the guest", errno)
 	}
