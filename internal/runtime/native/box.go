@@ -52,16 +52,19 @@ func (b *box) Done() <-chan struct{} { return b.done }
 // Events delivers memory warnings and OOM kills.
 func (b *box) Events() <-chan runtime.Event { return b.events }
 
-// born takes over the guest's process and begins to wait for its end.
-func (b *box) born(pid, pidfd int) error {
+// born takes over the guest's process and begins to wait for its end. After an
+// error nobody waits: the process is dead, or found by its groups.
+func (b *box) born(pid, pidfd int) (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.pid, b.pidfd = pid, pidfd
-	var err error
-	if b.startTime, err = startTime(pid); err != nil {
-		return err
+	if b.startTime, err = startTime(pid); err == nil {
+		b.pidToken, err = b.r.watch.add(pidfd, unix.EPOLLIN, b.exited)
 	}
-	b.pidToken, err = b.r.watch.add(pidfd, unix.EPOLLIN, b.exited)
+	if err != nil {
+		unix.Close(pidfd)
+		b.pidfd = -1
+	}
 	return err
 }
 
@@ -122,6 +125,8 @@ func (b *box) explain(err error) error {
 		return b.gone()
 	case errors.Is(err, errors.ErrUnsupported):
 		return errdefs.Userf(errdefs.Unsupported, "box "+b.id, "make a new box with it", "not possible in this box: %w", err)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return errdefs.From(err) // how long its processes take to stand still is the agent's doing
 	}
 	return errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "box "+b.id, "%w", err)
 }

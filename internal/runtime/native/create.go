@@ -220,7 +220,9 @@ func (b *box) addDirs(paths []string) error {
 		if err := b.store.Mkdir(name); err != nil {
 			return err
 		}
+		b.mu.Lock() // Record reads them
 		b.dirs = append(b.dirs, rootfs.Dir{Area: b.store, Name: name, Path: filepath.Clean(path)})
+		b.mu.Unlock()
 	}
 	return nil
 }

@@ -50,7 +50,12 @@ func (b *box) wipe() error {
 	err = errors.Join(err, b.r.removeSocket(b.id))
 	if s != nil {
 		b.r.trees.Release(s)
-		err = errors.Join(err, s.Destroy())
+		if serr := s.Destroy(); serr != nil {
+			err = errors.Join(err, serr)
+			b.mu.Lock()
+			b.store = s // the next attempt has to prove that it is gone
+			b.mu.Unlock()
+		}
 	}
 	if err == nil {
 		b.r.slots.free(b.slot, b.id)

@@ -68,10 +68,8 @@ func (b *box) adopt(d *record) error {
 	}
 	b.findStore(d)
 	b.memory.kills, _ = b.r.groups.OOMKills(b.id) // told by the earlier daemon
-	b.pidfd = pidfd
 	if err := b.born(d.Pid, pidfd); err != nil {
-		unix.Close(pidfd)
-		b.pidfd = -1
+		b.closeStore()
 		return b.gone()
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/runtime"
 )
 
@@ -43,6 +44,8 @@ func (b *Builder) missing(root int, s *Spec) ([]point, error) {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			missing = append(missing, p)
+		case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG):
+			return nil, badPoint(p.path, err)
 		case err != nil:
 			return nil, pathErr("look up mount point", p.path, err)
 		default:
@@ -50,6 +53,11 @@ func (b *Builder) missing(root int, s *Spec) ([]point, error) {
 		}
 	}
 	return missing, nil
+}
+
+// badPoint is the fault of who asked for the path.
+func badPoint(path string, err error) error {
+	return errdefs.Userf(errdefs.InvalidArgument, "path "+path, "name a path whose parents are real directories in the template, or absent", "no mount can be there: %w", err)
 }
 
 func openIn(root int, name string) (int, error) {
@@ -142,7 +150,7 @@ func copyOwner(root int, rel, host string, base int) error {
 		return pathErr("stat", rel, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return pathErr("make mount point", "/"+rel, unix.ENOTDIR)
+		return badPoint("/"+rel, unix.ENOTDIR) // a file, or a link to nowhere
 	}
 	if err := os.Chown(host, int(st.Uid)-base, int(st.Gid)-base); err != nil {
 		return err

@@ -188,10 +188,14 @@ func loopOf(path, known string) (string, error) {
 	return "", nil
 }
 
+// freePatience: an unmount first writes what the box had not yet written, which
+// may be as much as its memory holds.
+const freePatience = 30 * time.Second
+
 // removeImage removes an image and waits until its loop device is free: the
 // kernel unmounts a dead box's mounts a moment after the box.
 func removeImage(path, device string) error {
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(freePatience)
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
 		dev, err := loopOf(path, device)
 		if err != nil {

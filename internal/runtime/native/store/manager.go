@@ -39,6 +39,10 @@ func New(o Options) (*Manager, error) {
 			return nil, err
 		}
 	}
+	var err error
+	if o.Dir, err = filepath.EvalSymlinks(o.Dir); err != nil { // the kernel names images by their real path
+		return nil, err
+	}
 	m := &Manager{o: o, disk: Tmpfs}
 	quotaErr := probeQuota(o.Images)
 	if quotaErr == nil {
