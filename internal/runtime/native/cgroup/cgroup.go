@@ -23,6 +23,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,8 +31,9 @@ import (
 )
 
 // GuestBudget bounds the memory of PID 1. It is a ceiling against a guest that
-// runs wild, not a promise: an idle guest needs half a MiB.
-const GuestBudget = 64 << 20
+// runs wild, not a promise: an idle guest needs half a MiB, and one with as many ops
+// as it allows at once, kernel memory of their pipes and cgroups included, some 140.
+const GuestBudget = 160 << 20
 
 // parking is the group that the spawner lives in. No box id contains "_".
 const parking = "_spawner"
@@ -109,6 +111,9 @@ func Open(o Options) (*Node, error) {
 		n.Close()
 		return nil, err
 	}
+	// A guest may make groups below its agent's. Removing them must not take a
+	// descent without end: box, agent, leaf and some to spare. Old kernels lack the file.
+	_ = writeAt(n.unified, "cgroup.max.depth", "8")
 	return n, nil
 }
 
@@ -239,10 +244,22 @@ func (n *Node) RemoveRoot(ctx context.Context) error {
 	}
 	var errs []error
 	for _, path := range n.paths {
-		_ = unix.Rmdir(filepath.Join(path, parking))
-		if err := unix.Rmdir(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, wrap("rmdir", path, err))
-		}
+		errs = append(errs, removeSoon(ctx, filepath.Join(path, parking)), removeSoon(ctx, path))
 	}
 	return errors.Join(errs...)
+}
+
+// removeSoon removes a group as soon as nobody is in it: the thread that forked
+// the spawner ends some time after the fork, and it has joined v1 groups only.
+func removeSoon(ctx context.Context, path string) error {
+	for {
+		err := unix.Rmdir(path)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || ctx.Err() != nil {
+			return wrap("rmdir", path, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }

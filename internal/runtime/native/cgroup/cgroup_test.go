@@ -26,7 +26,9 @@ func node(t *testing.T) *Node {
 		t.Skipf("no usable cgroups: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := n.RemoveRoot(context.Background()); err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := n.RemoveRoot(ctx); err != nil {
 			t.Error(err)
 		}
 		n.Close()
@@ -184,5 +186,66 @@ func TestCreateLeavesNothingWhenItFails(t *testing.T) {
 	}
 	if err := n.SetLimits("b", limits); err != nil {
 		t.Errorf("the first one was harmed: %v", err)
+	}
+}
+
+func TestKillThatIsCutShortLeavesNothingFrozen(t *testing.T) {
+	n := node(t)
+	b := create(t, n, "a", limits)
+	inAgent(t, b, "sleep", "100")
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range 2 { // and the next one does not take the freeze for the owner's
+		_ = n.KillAgent(done, "a")
+		if got, err := readAt(n.unified, "a/agent/cgroup.freeze"); err != nil || string(got) != "0\n" {
+			t.Errorf("cgroup.freeze: %q, %v", got, err)
+		}
+	}
+}
+
+func TestRootGoesWhenTheLastThreadHas(t *testing.T) {
+	if isCgroup2("/sys/fs/cgroup") {
+		t.Skip("v1 groups only")
+	}
+	n, err := Open(Options{Name: "dsec-cgroot-" + strconv.Itoa(os.Getpid())})
+	if err != nil {
+		t.Skipf("no usable cgroups: %v", err)
+	}
+	defer n.Close()
+	dir, join, err := n.Parking()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(dir)
+	cmd := exec.Command("sleep", "0.2")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range join {
+		if _, err := unix.Write(fd, []byte(strconv.Itoa(cmd.Process.Pid))); err != nil {
+			t.Error(err)
+		}
+		unix.Close(fd)
+	}
+	go func() { _ = cmd.Wait() }()
+	if err := n.RemoveRoot(deadline(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSocketBuffersAreLimited(t *testing.T) {
+	n := node(t)
+	h, ok := n.layout.(*hybrid)
+	if !ok || !h.tcp {
+		t.Skip("cgroup v2 counts them as memory, or there is no such limit")
+	}
+	create(t, n, "a", limits)
+	for _, l := range []struct{ memory, want int64 }{{0, 1<<63 - 4096}, {64 << 20, 8 << 20}, {16 << 20, minTCP}} {
+		if err := n.SetLimits("a", runtime.Limits{Memory: l.memory}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readInt(h.dirs["memory"], "a.a/"+tcpLimit); err != nil || got/4096 != l.want/4096 {
+			t.Errorf("with %d bytes of memory %d of buffers, %v", l.memory, got, err)
+		}
 	}
 }

@@ -18,6 +18,7 @@ type hybrid struct {
 	unified int            // Node.unified; not owned
 	dirs    map[string]int // controller → descriptor of the node's root group
 	memsw   bool
+	tcp     bool // socket buffers of TCP and UDP can be limited
 	device  string
 }
 
@@ -56,6 +57,8 @@ func (n *Node) openHybrid(o Options) error {
 	}
 	h.unified = n.unified
 	h.memsw = unix.Faccessat(h.dirs["memory"], "memory.memsw.limit_in_bytes", unix.F_OK, 0) == nil
+	// The first group with such a limit patches the kernel's code: here, once, and not at each lonely box.
+	h.tcp = writeAt(h.dirs["memory"], tcpLimit, "-1") == nil
 	return nil
 }
 
@@ -154,8 +157,23 @@ func (h *hybrid) setMemory(agent string, bytes int64) error {
 		files[0], files[1] = files[1], files[0]
 		err = writeAll(mem, files, value)
 	}
+	if err == nil && h.tcp {
+		if bytes > 0 {
+			value = itoa(max(bytes/tcpShare, minTCP))
+		}
+		err = writeAt(mem, agent+"/"+tcpLimit, value)
+	}
 	return err
 }
+
+// v1 counts the buffers of TCP and UDP sockets apart from all other memory, and
+// only where they have a limit. Without one a box fills the machine's share of them. Over
+// it sockets wait. It comes on top of the memory limit and is a fraction of it therefore.
+const (
+	tcpLimit = "memory.kmem.tcp.limit_in_bytes"
+	tcpShare = 8
+	minTCP   = 4 << 20
+)
 
 func writeAll(dir int, files []string, value string) error {
 	for _, f := range files {

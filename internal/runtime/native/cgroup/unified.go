@@ -36,16 +36,27 @@ func (n *Node) KillAgent(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := n.Freeze(ctx, id); err != nil {
+	err = n.Freeze(ctx, id)
+	if err == nil {
+		err = n.killFrozen(ctx, id, agent)
+	}
+	if strings.TrimSpace(string(was)) == "1" {
 		return err
 	}
+	if err != nil { // what was started must not leave the agent frozen
+		return errors.Join(err, writeAt(n.unified, agent+"/cgroup.freeze", "0"))
+	}
+	return n.Thaw(ctx, id)
+}
+
+func (n *Node) killFrozen(ctx context.Context, id, agent string) error {
 	for {
 		pids, err := n.pidsBelow(n.unified, agent)
 		if err != nil {
 			return err
 		}
 		if len(pids) == 0 {
-			break
+			return nil
 		}
 		for _, pid := range pids {
 			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -56,10 +67,6 @@ func (n *Node) KillAgent(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	if strings.TrimSpace(string(was)) == "1" {
-		return nil
-	}
-	return n.Thaw(ctx, id)
 }
 
 // pidsBelow gives the processes of a directory and of those below it.
