@@ -43,7 +43,7 @@ func Density(ctx context.Context, o Options, d *launch.Daemon, ownCgroup string,
 	o.say("making %d boxes", n)
 	boxes := make([]*dsec.Session, n)
 	load := Load{Pattern: "staggered", N: n, Concurrency: 8}
-	made := load.run(ctx, func(ctx context.Context, i int) error {
+	made := load.run(ctx, func(ctx context.Context, _ time.Time, i int) error {
 		s, err := o.create(ctx)
 		boxes[i] = s
 		return err
@@ -122,7 +122,7 @@ func Density(ctx context.Context, o Options, d *launch.Daemon, ownCgroup string,
 
 func answer(ctx context.Context, boxes []*dsec.Session) int {
 	var ok atomic.Int64
-	Load{Pattern: "staggered", N: len(boxes), Concurrency: 8}.run(ctx, func(ctx context.Context, i int) error {
+	Load{Pattern: "staggered", N: len(boxes), Concurrency: 8}.run(ctx, func(ctx context.Context, _ time.Time, i int) error {
 		if boxes[i] == nil {
 			return nil
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
@@ -80,28 +81,23 @@ func Create(ctx context.Context, o Options) ([]Result, map[string]string, error)
 			return nil, nil, ctx.Err()
 		}
 		o.say("pass %d/%d: dsec create %s %s", i+1, o.Passes, o.mode(), o.Load.Pattern)
-		create, stop, h := &pass{}, &pass{}, 0
+		create, first, stop, h := &pass{}, &pass{}, &pass{}, atomic.Int64{}
 		var mu sync.Mutex
-		var live []*dsec.Session
-		begin := time.Now()
-		first := o.Load.run(ctx, func(ctx context.Context, _ int) error {
-			t := time.Now()
-			if o.Load.Pattern == "burst" {
-				t = begin
-			}
+		var live []*dsec.Session // a burst stays alive until all have answered
+		whole := o.Load.run(ctx, func(ctx context.Context, due time.Time, _ int) error {
 			s, err := o.create(ctx)
-			create.add(time.Since(t), err)
+			create.add(time.Since(due), err)
 			if err != nil {
+				first.add(0, err)
 				return err
 			}
-			mu.Lock()
 			if s.Info().GetPooled() {
-				h++
+				h.Add(1)
 			}
-			mu.Unlock()
 			err = run1(ctx, s)
-			if o.Load.Pattern == "sequential" || o.Load.Pattern == "staggered" {
-				stopLater(ctx, s, stop)
+			first.add(time.Since(due), err)
+			if o.Load.Pattern != "burst" {
+				stopNow(ctx, s, stop)
 				return err
 			}
 			mu.Lock()
@@ -109,18 +105,16 @@ func Create(ctx context.Context, o Options) ([]Result, map[string]string, error)
 			mu.Unlock()
 			return err
 		})
-		create.wall, create.cpu = first.wall, first.cpu
-		if len(live) > 0 {
-			Load{Pattern: "staggered", N: len(live), Concurrency: 8}.run(ctx, func(ctx context.Context, i int) error {
-				stopLater(ctx, live[i], stop)
-				return nil
-			})
-		}
-		hits += h
+		create.wall, create.cpu, first.wall, first.cpu = whole.wall, whole.cpu, whole.wall, whole.cpu
+		Load{Pattern: "staggered", N: len(live), Concurrency: 8}.run(ctx, func(ctx context.Context, _ time.Time, i int) error {
+			stopNow(ctx, live[i], stop)
+			return nil
+		})
+		hits += int(h.Load())
 		creates, firsts, stops = append(creates, create), append(firsts, first), append(stops, stop)
 		for _, p := range peers {
 			o.say("pass %d/%d: %s", i+1, o.Passes, p.name)
-			peerPasses[p.name] = append(peerPasses[p.name], o.Load.run(ctx, func(ctx context.Context, _ int) error { return p.once(ctx) }))
+			peerPasses[p.name] = append(peerPasses[p.name], o.Load.run(ctx, func(ctx context.Context, _ time.Time, _ int) error { return p.once(ctx) }))
 			p.after()
 		}
 	}
@@ -148,7 +142,7 @@ func Create(ctx context.Context, o Options) ([]Result, map[string]string, error)
 	return out, describe(peers, absent), nil
 }
 
-func stopLater(ctx context.Context, s *dsec.Session, p *pass) {
+func stopNow(ctx context.Context, s *dsec.Session, p *pass) {
 	t := time.Now()
 	err := s.Stop(context.WithoutCancel(ctx), "bench")
 	p.add(time.Since(t), err)
@@ -176,7 +170,7 @@ func Exec(ctx context.Context, o Options) ([]Result, error) {
 	var passes []*pass
 	for i := range o.Passes {
 		o.say("pass %d/%d: exec", i+1, o.Passes)
-		passes = append(passes, o.Load.run(ctx, func(ctx context.Context, _ int) error {
+		passes = append(passes, o.Load.run(ctx, func(ctx context.Context, _ time.Time, _ int) error {
 			s := <-boxes
 			defer func() { boxes <- s }()
 			return run1(ctx, s)

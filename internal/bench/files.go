@@ -24,11 +24,11 @@ func Files(ctx context.Context, o Options, size int64) ([]Result, error) {
 	var puts, gets []*pass
 	for i := range o.Passes {
 		o.say("pass %d/%d: files of %d bytes", i+1, o.Passes, size)
-		puts = append(puts, o.Load.run(ctx, func(ctx context.Context, i int) error {
+		puts = append(puts, o.Load.run(ctx, func(ctx context.Context, _ time.Time, i int) error {
 			_, err := s.WriteFile(ctx, fmt.Sprintf("/workspace/bench-%d", i%64), io.LimitReader(zeros{}, size), dsec.WriteOptions{})
 			return err
 		}))
-		gets = append(gets, o.Load.run(ctx, func(ctx context.Context, i int) error {
+		gets = append(gets, o.Load.run(ctx, func(ctx context.Context, _ time.Time, i int) error {
 			r, err := s.ReadFile(ctx, fmt.Sprintf("/workspace/bench-%d", i%min(64, o.Load.N)), dsec.ReadOptions{})
 			if err != nil {
 				return err

@@ -42,9 +42,10 @@ func (l *Load) Validate() error {
 	return nil
 }
 
-// run issues n operations. An open loop times each from the moment at which it
-// was due, so that a stalled system cannot hide behind a late start.
-func (l Load) run(ctx context.Context, op func(ctx context.Context, i int) error) *pass {
+// run issues n operations. Each is timed from the moment at which it was due: in
+// an open loop by the clock, in a burst when all were asked for, else when it was
+// its turn. So a stalled system cannot hide behind a late start.
+func (l Load) run(ctx context.Context, op func(ctx context.Context, due time.Time, i int) error) *pass {
 	p := &pass{}
 	cpu0, start := cpuTime(), time.Now()
 	var wg sync.WaitGroup
@@ -58,7 +59,7 @@ func (l Load) run(ctx context.Context, op func(ctx context.Context, i int) error
 				break
 			}
 			wg.Go(func() {
-				err := op(ctx, i)
+				err := op(ctx, due, i)
 				p.add(time.Since(due), err)
 			})
 		}
@@ -74,7 +75,7 @@ func (l Load) run(ctx context.Context, op func(ctx context.Context, i int) error
 					if l.Pattern == "burst" {
 						t = start // the caller asked for all of them at once
 					}
-					err := op(ctx, i)
+					err := op(ctx, t, i)
 					p.add(time.Since(t), err)
 				}
 			})

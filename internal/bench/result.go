@@ -55,7 +55,7 @@ type Header struct {
 // includes tells a reader from where to where each operation is timed.
 var includes = map[string]string{
 	"create":      "call of Create over the API to the reply that says RUNNING (authentication, validation, durable commit, admission, journal, box, guest ready)",
-	"create_exec": "call of Create to the result of a first `true` (for peers: start of the process to its exit, which includes running `true` and tearing down)",
+	"create_exec": "call of Create to the result of a first `true` (for peers: start of the process to its exit, which includes running `true` and tearing down); rate, wall and cpu include the destroy, but in a burst",
 	"exec":        "call of Run(`true`) to its result in a box that lives, over one keep-alive connection a worker",
 	"destroy":     "call of Stop to the reply, which comes after the reclaim is proven",
 	"file_put":    "PUT of a file over HTTP to the reply after the atomic rename",
