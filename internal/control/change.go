@@ -111,7 +111,7 @@ func (c *Control) repair() {
 	}
 }
 
-// save makes row durable, whatever version is stored.
+// save makes row durable, unless a newer one is.
 func (c *Control) save(ctx context.Context, l *live, row session.Row) error {
 	l.mu.Lock()
 	from := l.stored
@@ -121,7 +121,7 @@ func (c *Control) save(ctx context.Context, l *live, row session.Row) error {
 		return err
 	}
 	rec, err := c.store.Get(ctx, row.ID)
-	if err != nil || rec.Version == row.Version {
+	if err != nil || rec.Version >= row.Version {
 		return err
 	}
 	return c.store.Update(ctx, l.rec.Project, row, rec.Version)
@@ -129,6 +129,11 @@ func (c *Control) save(ctx context.Context, l *live, row session.Row) error {
 
 // finish makes an end durable, tells it and forgets the session.
 func (c *Control) finish(l *live) {
+	select { // an update must not overtake the insert
+	case <-l.inserted:
+	case <-c.ctx.Done():
+		return
+	}
 	row := l.current()
 	err := c.retry(func() error {
 		err := c.save(c.ctx, l, row)
@@ -161,6 +166,7 @@ func (c *Control) finish(l *live) {
 // forget takes a session out of the books; its place goes to the next in line.
 func (c *Control) forget(l *live) {
 	l.stopTimers()
+	l.dropPayload()
 	c.mu.Lock()
 	known := c.live[l.rec.ID] == l
 	delete(c.live, l.rec.ID)

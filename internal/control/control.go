@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
@@ -36,6 +37,8 @@ type Config struct {
 	AuditGrace time.Duration
 	// Placing and Reclaiming bound how many boxes are asked for, or destroyed, at the same time; 64 each.
 	Placing, Reclaiming int
+	// MaxCode bounds the code of all sessions that wait for a box, in bytes; 1 GiB.
+	MaxCode int64
 	// RetryMin and RetryMax bound the pause between attempts at a reclaim or a
 	// write that failed; 50 ms and 10 s.
 	RetryMin, RetryMax time.Duration
@@ -51,6 +54,8 @@ type Control struct {
 	node     node.API
 	counters Counters
 	ids      idSource
+	began    time.Time    // of this process; heartbeats are counted from it, so that no change of the clock matters
+	codeHeld atomic.Int64 // bytes of code in memory
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -66,6 +71,7 @@ type Control struct {
 	pressed  bool   // it refused somebody since the line was empty
 	freed    uint64 // how often room was reported
 	requests map[requestKey]*request
+	answered uint64           // how many requests with a key have left requests
 	roots    map[string]*root // by name@version
 }
 
@@ -77,6 +83,7 @@ func New(cfg Config) *Control {
 	def(&cfg.AuditGrace, 2*time.Minute)
 	def(&cfg.Placing, 64)
 	def(&cfg.Reclaiming, 64)
+	def(&cfg.MaxCode, 1<<30)
 	def(&cfg.RetryMin, 50*time.Millisecond)
 	def(&cfg.RetryMax, 10*time.Second)
 	def(&cfg.Housekeeping, 5*time.Second)
@@ -92,6 +99,7 @@ func New(cfg Config) *Control {
 		live: map[string]*live{}, requests: map[requestKey]*request{}, roots: map[string]*root{},
 		queue: sched.NewQueue(cfg.Scheduler.MaxActiveSessions, cfg.Scheduler.QueueLength),
 	}
+	c.began = cfg.Now()
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }

@@ -78,7 +78,8 @@ func (c *Control) checkPriority(name string) error {
 // earlier whose sessions are known, or a new one.
 func (c *Control) keyed(ctx context.Context, project string, req *CreateRequest) (*request, error) {
 	for {
-		if r := c.inFlight(project, req.Key); r != nil {
+		r, answered := c.inFlight(project, req.Key)
+		if r != nil {
 			return r, sameRequest(r.digest, req)
 		}
 		known, err := c.store.LookupKey(ctx, project, req.Key, c.cfg.Now().Add(-keyWindow))
@@ -86,7 +87,6 @@ func (c *Control) keyed(ctx context.Context, project string, req *CreateRequest)
 		if err != nil && !fresh {
 			return nil, err
 		}
-		var r *request
 		if fresh {
 			r = newRequest(c.ctx, project, req, c.newRequestID(), c.cfg.Now())
 		} else {
@@ -96,10 +96,12 @@ func (c *Control) keyed(ctx context.Context, project string, req *CreateRequest)
 			r = newRequest(c.ctx, project, req, known.Request, known.Created)
 			r.recorded = true
 		}
-		if !c.enter(r) {
+		if !c.enter(r, answered) {
 			continue // somebody was faster
 		}
-		if err := c.recall(ctx, r); err != nil {
+		if err := c.recall(r); err != nil {
+			settleAll(r.items, err) // others may have joined
+			close(r.done)
 			c.leave(r)
 			return nil, err
 		}
@@ -125,14 +127,14 @@ func sameRequest(digest string, req *CreateRequest) error {
 
 // recall ties the sessions of an earlier call to the request's items. Items that
 // were refused then, or that a crash kept from being made, are made now.
-func (c *Control) recall(ctx context.Context, r *request) error {
+func (c *Control) recall(r *request) error {
 	if !r.recorded {
 		return nil
 	}
-	if err := c.store.Flush(ctx); err != nil {
+	if err := c.store.Flush(c.ctx); err != nil {
 		return err
 	}
-	recs, err := c.store.ByRequest(ctx, r.id)
+	recs, err := c.store.ByRequest(c.ctx, r.id)
 	if err != nil {
 		return err
 	}
@@ -147,7 +149,7 @@ func (c *Control) recall(ctx context.Context, r *request) error {
 			continue
 		}
 		if !rec.Phase.Terminal() { // it ended since it was read
-			if rec, err = c.store.Get(ctx, rec.ID); err != nil {
+			if rec, err = c.store.Get(c.ctx, rec.ID); err != nil {
 				return err
 			}
 		}
@@ -156,18 +158,20 @@ func (c *Control) recall(ctx context.Context, r *request) error {
 	return nil
 }
 
-func (c *Control) inFlight(project, key string) *request {
+// inFlight gives the request of a key, if there is one, and how many there have been before.
+func (c *Control) inFlight(project, key string) (r *request, answered uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.requests[requestKey{project, key}]
+	return c.requests[requestKey{project, key}], c.answered
 }
 
-// enter makes r the request of its key, unless there is one.
-func (c *Control) enter(r *request) bool {
+// enter makes r the request of its key, unless there is one, or one may have come and
+// gone since answered: what the store then said of the key is old.
+func (c *Control) enter(r *request, answered uint64) bool {
 	k := requestKey{r.project, r.key}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.requests[k] != nil {
+	if c.requests[k] != nil || c.answered != answered {
 		return false
 	}
 	c.requests[k] = r
@@ -184,6 +188,7 @@ func (c *Control) leave(r *request) {
 	defer c.mu.Unlock()
 	if c.requests[k] == r {
 		delete(c.requests, k)
+		c.answered++
 	}
 }
 

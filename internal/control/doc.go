@@ -18,12 +18,14 @@
 //
 // # Choices
 //
-// Past max_runtime the node freezes the box; the session is SUSPENDED with desired "audit" and its
+// Past max_runtime the node ends the box's processes (a frozen box could not serve its files: what
+// reads them is accounted to the agent and would be frozen too); the session is SUSPENDED with desired "audit" and its
 // verdict (class limit, reason timed_out) recorded. Its evidence is readable for the
 // audit grace, or until somebody stops it; then it is FAILED with that verdict.
 //
 // An idle session whose owner sent a heartbeat within three intervals is left
-// alone: the owner lives and thinks. Without one it is reclaimed and COMPLETED.
+// alone: the owner lives and thinks. Without one it is reclaimed and COMPLETED. A suspended
+// one is when its max_suspended is over, heartbeats or not: it holds memory, and no other clock of it runs.
 //
 // Secrets and code live in memory until the box has them. A session that waited for
 // a box when the server died is queued again, unless it had secrets or code, or a

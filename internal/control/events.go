@@ -41,7 +41,9 @@ func (c *Control) hear(e node.Event) {
 	case node.IdleExpired:
 		c.tasks.spawn(func() { c.idle(l) })
 	case node.RuntimeOver:
-		c.runtimeOver(l)
+		c.tasks.spawn(func() { c.runtimeOver(l) })
+	case node.SuspendedOver:
+		c.tasks.spawn(func() { c.suspendedOver(l) })
 	case node.OOMKilled:
 		c.counters.OOMKills.Add(1)
 	case node.MemWarning:
@@ -65,23 +67,50 @@ func verdict(id string, kind node.EventKind) *errdefs.Error {
 // idle ends a session that nobody uses, unless its owner gave a sign of life lately.
 func (c *Control) idle(l *live) {
 	s := l.rec.Spec.Session
-	if beat := 3 * time.Duration(s.HeartbeatInterval) * time.Second; c.cfg.Now().Sub(time.UnixMicro(l.heartbeat.Load())) < beat {
+	if c.beaten(l, 3*time.Duration(s.HeartbeatInterval)*time.Second) {
 		return // the node tells again
 	}
 	row := l.current()
 	if row.Phase != session.Running || row.Desired != session.WantRunning {
 		return
 	}
-	// Somebody may have used it since the node told.
-	if ins, err := c.node.Inspect(c.ctx, l.rec.ID); err != nil || ins.RunningOps > 0 || ins.IdleFor < s.MaxIdle() {
+	// Somebody may have used it since the node told. Its operations are not asked about again:
+	// those that count were, and those in the background do not.
+	if ins, err := c.node.Inspect(c.ctx, l.rec.ID); err != nil || ins.IdleFor < s.MaxIdle() {
 		return
 	}
 	c.counters.IdleEnds.Add(1)
 	c.conclude(l, session.Stop{Reason: "idle for " + s.MaxIdle().String()})
 }
 
+// suspendedOver ends a session that was suspended for longer than it may be. Heartbeats do
+// not keep it: its clock would be no bound, and its owner can resume it.
+func (c *Control) suspendedOver(l *live) {
+	if l.lock(c.ctx) != nil { // a resume that is under way goes first
+		return
+	}
+	defer l.unlock()
+	if row := l.current(); row.Phase != session.Suspended || row.Desired != session.WantSuspended {
+		return
+	}
+	c.counters.SuspendedEnds.Add(1)
+	c.conclude(l, session.Stop{Reason: "suspended for " + l.rec.Spec.Session.MaxSuspended().String()})
+}
+
 // runtimeOver begins the audit; its grace ends the session.
 func (c *Control) runtimeOver(l *live) {
+	// A short run time may be over before the insert is durable and the session RUNNING.
+	select {
+	case <-l.inserted:
+	case <-c.ctx.Done():
+		return
+	}
+	if l.insertErr != nil {
+		return
+	}
+	if _, err := c.waitFor(c.ctx, l, session.Running); err != nil {
+		return
+	}
 	if _, err := c.change(l, session.Audit{Err: c.overtime(l.rec.ID)}); err != nil {
 		return // it ends
 	}

@@ -162,7 +162,7 @@ func (b *boxes) Inspect(_ context.Context, session string) (*node.Inspect, error
 	if box == nil {
 		return nil, errdefs.Userf(errdefs.NotFound, session, "", "no box")
 	}
-	return &node.Inspect{Inventory: box.Inventory, IdleFor: box.idle, ColdReason: "pool_off"}, nil
+	return &node.Inspect{Inventory: box.Inventory, IdleFor: box.idle, RunningOps: 1, ColdReason: "pool_off"}, nil // the op is in the background
 }
 
 func (b *boxes) Stats(context.Context) node.Stats { return node.Stats{} }

@@ -25,7 +25,7 @@ type live struct {
 	// busy holds a token while somebody commands the node about this session.
 	busy chan struct{}
 
-	heartbeat atomic.Int64 // unix micros of the owner's last heartbeat; 0: none yet
+	heartbeat atomic.Int64 // when the owner last gave a sign of life, in ns since Control.began; 0: never
 
 	mu      sync.Mutex
 	payload *payload    // until the box has it
@@ -43,7 +43,7 @@ type live struct {
 // payload is what a box needs and nobody else may keep.
 type payload struct {
 	env     []string // secrets included
-	code    []byte
+	code    *code    // nil for none
 	codeDir string
 }
 
@@ -54,6 +54,17 @@ func newLive(ctx context.Context, rec store.Session) *live {
 	}
 	l.making, l.stopMaking = context.WithCancel(ctx)
 	return l
+}
+
+// dropPayload forgets what nobody needs any more.
+func (l *live) dropPayload() {
+	l.mu.Lock()
+	p := l.payload
+	l.payload = nil
+	l.mu.Unlock()
+	if p != nil {
+		p.code.drop()
+	}
 }
 
 // current gives the newest state, told or not.

@@ -37,10 +37,16 @@ func (c *Control) make(r *request, req *CreateRequest) {
 		return
 	}
 	defer c.dropRoot(root)
+	code, err := c.holdCode(req.Code)
+	if err != nil {
+		settleAll(missing, err)
+		return
+	}
+	defer code.drop()
 	env := environment(root.template.Env, req)
 	for len(missing) > 0 {
 		n := min(chunk, len(missing))
-		if err := c.makeChunk(r, req, root, env, missing[:n]); err != nil {
+		if err := c.makeChunk(r, req, root, env, code, missing[:n]); err != nil {
 			settleAll(missing[n:], err)
 			return
 		}
@@ -50,7 +56,7 @@ func (c *Control) make(r *request, req *CreateRequest) {
 
 // makeChunk queues, inserts and places sessions. The boxes are made while the insert becomes
 // durable. An error means that no more should be made.
-func (c *Control) makeChunk(r *request, req *CreateRequest, root *root, env []string, items []*item) error {
+func (c *Control) makeChunk(r *request, req *CreateRequest, root *root, env []string, code *code, items []*item) error {
 	if r.ctx.Err() != nil {
 		err := errdefs.From(r.ctx.Err())
 		settleAll(items, err)
@@ -75,7 +81,7 @@ func (c *Control) makeChunk(r *request, req *CreateRequest, root *root, env []st
 		l := newLive(c.ctx, rec)
 		root.users++
 		l.root = root
-		l.payload = &payload{env: env, code: req.Code, codeDir: req.CodeDir}
+		l.payload = &payload{env: env, code: code.take(), codeDir: req.CodeDir}
 		l.items = []*item{it}
 		c.live[id] = l
 		lives, taken = append(lives, l), append(taken, it)

@@ -52,9 +52,7 @@ func (c *Control) place(l *live) {
 }
 
 func (c *Control) started(l *live, b *node.Bound) {
-	l.mu.Lock()
-	l.payload = nil
-	l.mu.Unlock()
+	l.dropPayload()
 	if b.Pooled {
 		c.counters.Pooled.Add(1)
 	} else {
@@ -162,14 +160,14 @@ func (c *Control) command(l *live, row session.Row, p *payload) node.CreateReque
 		maxRuntime = t
 	}
 	var code io.Reader
-	if len(p.code) > 0 {
-		code = bytes.NewReader(p.code)
+	if p.code != nil {
+		code = bytes.NewReader(p.code.tar)
 	}
 	return node.CreateRequest{
 		Session: row.ID, Version: row.Version, Project: l.rec.Project,
 		Root: l.root.runtime, RootWritable: !spec.ReadOnlyRoot(), Claim: claim,
 		Code: code, CodeDir: p.codeDir,
-		MaxIdle: spec.Session.MaxIdle(), MaxRuntime: maxRuntime, Runtime: spec.Runtime, NoPool: l.rec.NoPool,
+		MaxIdle: spec.Session.MaxIdle(), MaxRuntime: maxRuntime, MaxSuspended: spec.Session.MaxSuspended(), Runtime: spec.Runtime, NoPool: l.rec.NoPool,
 	}
 }
 

@@ -50,7 +50,7 @@ func (c *Control) reconcile(ctx context.Context) error {
 func (c *Control) adopt(ctx context.Context, rec *store.Session) *live {
 	l := newLive(c.ctx, *rec)
 	close(l.inserted)
-	l.heartbeat.Store(c.cfg.Now().UnixMicro()) // its owner could not reach a server: that was no silence
+	c.beat(l) // its owner could not reach a server: that was no silence
 	root, err := c.takeRoot(ctx, rec.Template)
 	if err != nil {
 		c.log.Warn("the template of a live session is gone", "session", rec.ID, "template", rec.Template, "err", err)

@@ -18,7 +18,7 @@ func (c *Control) Stop(ctx context.Context, project string, sel Selector, reason
 		reason = "stopped"
 	}
 	if sel.Key != "" {
-		if r := c.inFlight(project, sel.Key); r != nil {
+		if r, _ := c.inFlight(project, sel.Key); r != nil {
 			r.cancel() // make no more of them
 			select {
 			case <-r.done:
@@ -117,7 +117,7 @@ func (c *Control) byIDs(ctx context.Context, project string, ids []string) []*ta
 func (c *Control) byKey(ctx context.Context, project, key string) ([]*target, error) {
 	known, err := c.store.LookupKey(ctx, project, key, c.cfg.Now().Add(-keyWindow))
 	if err != nil {
-		if errors.Is(err, errdefs.ErrNotFound) && c.inFlight(project, key) != nil {
+		if r, _ := c.inFlight(project, key); r != nil && errors.Is(err, errdefs.ErrNotFound) {
 			return nil, nil // nothing of it was made
 		}
 		return nil, err

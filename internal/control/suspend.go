@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestclient"
@@ -129,6 +130,14 @@ func (c *Control) Heartbeat(ctx context.Context, project, id string) error {
 	if l == nil {
 		return ended(s)
 	}
-	l.heartbeat.Store(c.cfg.Now().UnixMicro())
+	c.beat(l)
 	return nil
+}
+
+func (c *Control) beat(l *live) { l.heartbeat.Store(max(int64(c.cfg.Now().Sub(c.began)), 1)) }
+
+// beaten tells whether the owner gave a sign of life within d.
+func (c *Control) beaten(l *live, d time.Duration) bool {
+	last := l.heartbeat.Load()
+	return last != 0 && c.cfg.Now().Sub(c.began)-time.Duration(last) < d
 }

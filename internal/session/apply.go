@@ -106,7 +106,7 @@ func start(r Row, ev Start) (Row, []Effect, error) {
 func suspend(r Row, ev Suspend) (Row, []Effect, error) {
 	switch {
 	case r.Desired == WantAudit:
-		return r, nil, nil // frozen for good
+		return r, nil, nil // silenced for good
 	case r.Phase == Running && r.Desired == WantRunning:
 		r.Desired, r.Reason = WantSuspended, ev.Reason
 		return r, []Effect{FreezeBox}, nil

@@ -22,7 +22,7 @@ type (
 	Resume  struct{}
 	Frozen  struct{}
 	Thawed  struct{}
-	// Audit says that max_runtime passed and the node froze the box.
+	// Audit says that max_runtime passed and the node ended what ran in the box.
 	Audit struct{ Err *errdefs.Error }
 	// Stop asks for a good end; Fail for a bad one. A session that never ran cannot
 	// end well: Stop fails it as cancelled.

@@ -57,8 +57,8 @@ type Desired string
 const (
 	WantRunning   Desired = "running"
 	WantSuspended Desired = "suspended"
-	// WantAudit keeps the box frozen with its evidence readable: max_runtime has
-	// passed, nothing executes any more, and only the end can follow.
+	// WantAudit keeps the box with its evidence readable: max_runtime has passed, its
+	// processes were ended, nothing executes any more, and only the end can follow.
 	WantAudit   Desired = "audit"
 	WantStopped Desired = "stopped"
 )

@@ -19,7 +19,7 @@ func Default() Sandbox {
 		},
 		Network: Network{EgressPolicy: EgressDeny},
 		Seccomp: Seccomp{Profile: ProfileDefault},
-		Session: Session{MaxIdleSeconds: 300, HeartbeatInterval: 15, MaxRuntimeSeconds: 1800},
+		Session: Session{MaxIdleSeconds: 300, HeartbeatInterval: 15, MaxRuntimeSeconds: 1800, MaxSuspendedSeconds: 24 * 3600},
 	}
 }
 
@@ -107,6 +107,7 @@ func overlay(s, o *Sandbox) {
 	put(&s.Session.MaxIdleSeconds, o.Session.MaxIdleSeconds)
 	put(&s.Session.HeartbeatInterval, o.Session.HeartbeatInterval)
 	put(&s.Session.MaxRuntimeSeconds, o.Session.MaxRuntimeSeconds)
+	put(&s.Session.MaxSuspendedSeconds, o.Session.MaxSuspendedSeconds)
 	put(&s.Rlimits.NoFile, o.Rlimits.NoFile)
 	put(&s.Rlimits.FSize, o.Rlimits.FSize)
 	put(&s.Rlimits.Stack, o.Rlimits.Stack)

@@ -86,6 +86,8 @@ type Session struct {
 	MaxIdleSeconds    int `yaml:"max_idle_seconds,omitempty" json:"max_idle_seconds,omitempty"`
 	HeartbeatInterval int `yaml:"heartbeat_interval,omitempty" json:"heartbeat_interval,omitempty"`
 	MaxRuntimeSeconds int `yaml:"max_runtime_seconds,omitempty" json:"max_runtime_seconds,omitempty"`
+	// MaxSuspendedSeconds bounds one suspension, which max_runtime_seconds does not count.
+	MaxSuspendedSeconds int `yaml:"max_suspended_seconds,omitempty" json:"max_suspended_seconds,omitempty"`
 }
 
 // Rlimits of agent processes; zero means the default.
@@ -129,3 +131,8 @@ func (s *Session) MaxIdle() time.Duration { return time.Duration(s.MaxIdleSecond
 
 // MaxRuntime is the run-time clock; zero means none.
 func (s *Session) MaxRuntime() time.Duration { return time.Duration(s.MaxRuntimeSeconds) * time.Second }
+
+// MaxSuspended bounds one suspension; zero means no bound.
+func (s *Session) MaxSuspended() time.Duration {
+	return time.Duration(s.MaxSuspendedSeconds) * time.Second
+}

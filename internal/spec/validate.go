@@ -171,6 +171,7 @@ func (c *checker) sandbox(s *Sandbox) {
 	within(c, "session.max_idle_seconds", s.Session.MaxIdleSeconds, 1, maxSeconds)
 	within(c, "session.heartbeat_interval", s.Session.HeartbeatInterval, 1, maxSeconds)
 	within(c, "session.max_runtime_seconds", s.Session.MaxRuntimeSeconds, 1, maxSeconds)
+	within(c, "session.max_suspended_seconds", s.Session.MaxSuspendedSeconds, 1, maxSeconds)
 	within(c, "rlimits.nofile", s.Rlimits.NoFile, 16, 1<<20)
 	within(c, "rlimits.fsize", s.Rlimits.FSize, 4*KiB, 64*TiB)
 	within(c, "rlimits.stack", s.Rlimits.Stack, 128*KiB, 64*GiB)
