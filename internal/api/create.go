@@ -13,6 +13,7 @@ import (
 	"github.com/dsec-platform/dsec/internal/control"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/spec"
+	"github.com/dsec-platform/dsec/internal/specwire"
 )
 
 func (s *sessions) Create(ctx context.Context, q *dsecv1.CreateRequest) (*dsecv1.CreateResponse, error) {
@@ -153,7 +154,7 @@ func checkNewSession(key string, q *dsecv1.NewSession) error {
 func overrides(q *dsecv1.NewSession) (spec.Sandbox, error) {
 	switch env := q.GetEnvironment().(type) {
 	case *dsecv1.NewSession_Spec:
-		return domainSpec(env.Spec), nil
+		return specwire.From(env.Spec), nil
 	case *dsecv1.NewSession_SpecYaml:
 		doc, err := spec.Parse("spec_yaml", []byte(env.SpecYaml))
 		if err != nil {

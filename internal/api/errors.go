@@ -31,6 +31,7 @@ var codes = map[errdefs.Reason]struct {
 	errdefs.Unsupported:      {connect.CodeUnimplemented, 501},
 	errdefs.QueueFull:        {connect.CodeResourceExhausted, 429},
 	errdefs.NodeFull:         {connect.CodeResourceExhausted, 429},
+	errdefs.QuotaExceeded:    {connect.CodeResourceExhausted, 429},
 	errdefs.RateLimited:      {connect.CodeResourceExhausted, 429},
 	errdefs.TooLarge:         {connect.CodeResourceExhausted, 413},
 	errdefs.DiskFull:         {connect.CodeResourceExhausted, 507},

@@ -13,6 +13,7 @@ import (
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
 	"github.com/dsec-platform/dsec/gen/dsec/v1/dsecv1connect"
 	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/specwire"
 	"github.com/dsec-platform/dsec/internal/template"
 )
 
@@ -96,7 +97,7 @@ func (t *templates) ImportTemplate(ctx context.Context, q *dsecv1.ImportTemplate
 	}
 	src.Platform, src.Insecure = q.GetPlatform(), q.GetInsecure()
 	made, err := t.cfg.Importer.Import(ctx, template.ImportRequest{
-		Name: q.GetName(), Source: src, Init: q.GetInit(), Env: q.GetEnv(), Cwd: q.GetCwd(), User: q.GetUser(), Spec: domainSpec(q.GetSpec()), Fresh: q.GetFresh(),
+		Name: q.GetName(), Source: src, Init: q.GetInit(), Env: q.GetEnv(), Cwd: q.GetCwd(), User: q.GetUser(), Spec: specwire.From(q.GetSpec()), Fresh: q.GetFresh(),
 		// A client that is gone ends ctx, so that a failed Send needs no answer.
 		Progress: func(p template.Progress) { out.Send(&dsecv1.ImportTemplateResponse{Progress: wireProgress(p)}) },
 	})
@@ -116,7 +117,7 @@ func (t *templates) BuildTemplate(ctx context.Context, q *dsecv1.BuildTemplateRe
 	made, err := t.cfg.Importer.Import(ctx, template.ImportRequest{
 		Name:   q.GetName(),
 		Source: template.Source{Kind: template.Debian, Ref: q.GetDebian(), Packages: q.GetPackages(), Variant: q.GetVariant(), Mirrors: q.GetMirrors()},
-		Init:   q.GetInit(), Env: q.GetEnv(), Cwd: q.GetCwd(), User: q.GetUser(), Spec: domainSpec(q.GetSpec()), Fresh: q.GetFresh(),
+		Init:   q.GetInit(), Env: q.GetEnv(), Cwd: q.GetCwd(), User: q.GetUser(), Spec: specwire.From(q.GetSpec()), Fresh: q.GetFresh(),
 		Progress: func(p template.Progress) { out.Send(&dsecv1.BuildTemplateResponse{Progress: wireProgress(p)}) },
 	})
 	if err != nil {
@@ -197,7 +198,7 @@ func wireProgress(p template.Progress) *dsecv1.Progress {
 func wireTemplate(t *template.Template) *dsecv1.Template {
 	w := &dsecv1.Template{
 		Name: t.Name, Version: t.Version, Digest: t.Digest, Created: wireTime(t.Created), Source: utf8Text(t.Source), Size: t.Size,
-		Env: t.Env, Cwd: t.Cwd, User: t.User, Spec: wireSpec(&t.Spec), HostView: t.HostView, InUse: int32(t.InUse), Newest: t.Newest,
+		Env: t.Env, Cwd: t.Cwd, User: t.User, Spec: specwire.To(&t.Spec), HostView: t.HostView, InUse: int32(t.InUse), Newest: t.Newest,
 	}
 	for _, l := range t.Layers {
 		w.Layers = append(w.Layers, &dsecv1.Layer{Digest: l.Digest, Size: l.Size, Format: l.Format, Note: utf8Text(l.Note)})

@@ -8,6 +8,7 @@ import (
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
 	"github.com/dsec-platform/dsec/internal/control"
 	"github.com/dsec-platform/dsec/internal/node"
+	"github.com/dsec-platform/dsec/internal/specwire"
 )
 
 func wireSession(s *control.Session) *dsecv1.Session {
@@ -15,7 +16,7 @@ func wireSession(s *control.Session) *dsecv1.Session {
 		return nil
 	}
 	return &dsecv1.Session{
-		Id: s.ID, Project: s.Project, Job: s.Job, Template: s.Template, Labels: s.Labels, Env: s.Env, Spec: wireSpec(&s.Spec),
+		Id: s.ID, Project: s.Project, Job: s.Job, Template: s.Template, Labels: s.Labels, Env: s.Env, Spec: specwire.To(&s.Spec),
 		Phase: s.Phase, Desired: s.Desired, Reclaim: s.Reclaim, Reason: utf8Text(s.Reason), Error: wireError(s.Error),
 		Node: s.Node, Box: s.Box, Pooled: s.Pooled, ColdReason: s.ColdReason, Version: s.Version,
 		Created: wireTime(s.Created), Started: wireTime(s.Started), Ended: wireTime(s.Ended), Updated: wireTime(s.Updated),

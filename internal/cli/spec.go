@@ -9,7 +9,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/dsec-platform/dsec/docs"
-	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
 	"github.com/dsec-platform/dsec/internal/spec"
 )
 
@@ -166,25 +165,4 @@ func newSpecSchema(e *Env) *cobra.Command {
 			return err
 		},
 	}
-}
-
-// wireSpec gives a spec as a message; unsaid fields stay unset.
-func wireSpec(s *spec.Sandbox) *dsecv1.Spec {
-	w := &dsecv1.Spec{
-		Name: s.Name, Runtime: s.Runtime, CpuLimit: s.CPULimit, CpuRequest: s.CPURequest, MemLimit: int64(s.MemLimit), PidLimit: int32(s.PidLimit),
-		IoLimit: &dsecv1.IOLimit{ReadBps: int64(s.IOLimit.ReadBPS), WriteBps: int64(s.IOLimit.WriteBPS)},
-		User:    s.User, Hostname: s.Hostname, NewPrivileges: s.NewPrivileges,
-		Fs: &dsecv1.FileSystem{
-			Rootfs: &dsecv1.RootFS{Readonly: s.FS.RootFS.ReadOnly}, WritableDirs: s.FS.WritableDirs, WritableSizeLimit: int64(s.FS.WritableSizeLimit),
-			WritableStore: s.FS.WritableStore, TmpSizeLimit: int64(s.FS.TmpSizeLimit),
-		},
-		Network: &dsecv1.Network{EgressPolicy: s.Network.EgressPolicy, AllowedDomains: s.Network.AllowedDomains, AllowedIps: s.Network.AllowedIPs},
-		Seccomp: &dsecv1.Seccomp{Profile: s.Seccomp.Profile, AllowExtra: s.Seccomp.AllowExtra},
-		Session: &dsecv1.Clocks{MaxIdleSeconds: int32(s.Session.MaxIdleSeconds), HeartbeatInterval: int32(s.Session.HeartbeatInterval), MaxRuntimeSeconds: int32(s.Session.MaxRuntimeSeconds)},
-		Rlimits: &dsecv1.Rlimits{Nofile: s.Rlimits.NoFile, Fsize: int64(s.Rlimits.FSize), Stack: int64(s.Rlimits.Stack)},
-	}
-	for _, m := range s.FS.Mounts {
-		w.Fs.Mounts = append(w.Fs.Mounts, &dsecv1.DataMount{Source: m.Source, Target: m.Target})
-	}
-	return w
 }

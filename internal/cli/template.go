@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
+	"github.com/dsec-platform/dsec/internal/specwire"
 )
 
 func newTemplate(e *Env) *cobra.Command {
@@ -154,7 +155,7 @@ func (f *makeFlags) spec(e *Env) (*dsecv1.Spec, error) {
 	if doc.Sandbox == nil {
 		return nil, usagef("%s: holds no sandbox_spec", f.specFile)
 	}
-	return wireSpec(doc.Sandbox), nil
+	return specwire.To(doc.Sandbox), nil
 }
 
 func newTemplateImport(e *Env) *cobra.Command {

@@ -35,7 +35,7 @@ type Error struct {
 	// Stable, machine-readable cause: "invalid_argument", "not_found",
 	// "already_exists", "conflict", "idempotency_clash", "op_unknown",
 	// "unauthenticated", "forbidden", "unsupported", "queue_full", "node_full",
-	// "rate_limited", "too_large", "disk_full", "out_of_memory", "timed_out",
+	// "quota_exceeded", "rate_limited", "too_large", "disk_full", "out_of_memory", "timed_out",
 	// "canceled", "box_gone", "box_tampered", "unavailable", "internal".
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// How far it reaches: "box", "node" or "platform".

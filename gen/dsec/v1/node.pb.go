@@ -173,7 +173,7 @@ type GetStatsResponse struct {
 	CpuTotal float64 `protobuf:"fixed64,3,opt,name=cpu_total,json=cpuTotal,proto3" json:"cpu_total,omitempty"`
 	// Cores promised.
 	CpuPromised float64 `protobuf:"fixed64,4,opt,name=cpu_promised,json=cpuPromised,proto3" json:"cpu_promised,omitempty"`
-	// Live boxes that belong to sessions.
+	// Live boxes of sessions, suspended ones included.
 	Boxes int32 `protobuf:"varint,5,opt,name=boxes,proto3" json:"boxes,omitempty"`
 	// Boxes in the warm pool.
 	Pooled int32 `protobuf:"varint,6,opt,name=pooled,proto3" json:"pooled,omitempty"`
@@ -486,7 +486,7 @@ type CreateKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Project, made if it is new: 1 to 63 characters [a-z0-9-]; empty: "default".
 	Project string `protobuf:"bytes,1,opt,name=project,proto3" json:"project,omitempty"`
-	// A label for people, to 128 characters.
+	// A label for people, to 64 printable ASCII characters.
 	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

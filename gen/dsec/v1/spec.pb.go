@@ -579,10 +579,14 @@ type Clocks struct {
 	MaxIdleSeconds int32 `protobuf:"varint,1,opt,name=max_idle_seconds,json=maxIdleSeconds,proto3" json:"max_idle_seconds,omitempty"`
 	// Seconds between the heartbeats that the owner promises; zero: none promised.
 	HeartbeatInterval int32 `protobuf:"varint,2,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
-	// Seconds of running time after which the box is frozen; zero: default.
+	// Seconds of running time after which the box's processes are ended and only its evidence
+	// can be read; zero: default.
 	MaxRuntimeSeconds int32 `protobuf:"varint,3,opt,name=max_runtime_seconds,json=maxRuntimeSeconds,proto3" json:"max_runtime_seconds,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Seconds that one suspension may last, after which the session is reclaimed; they do not
+	// count as running time; zero: default.
+	MaxSuspendedSeconds int32 `protobuf:"varint,4,opt,name=max_suspended_seconds,json=maxSuspendedSeconds,proto3" json:"max_suspended_seconds,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Clocks) Reset() {
@@ -632,6 +636,13 @@ func (x *Clocks) GetHeartbeatInterval() int32 {
 func (x *Clocks) GetMaxRuntimeSeconds() int32 {
 	if x != nil {
 		return x.MaxRuntimeSeconds
+	}
+	return 0
+}
+
+func (x *Clocks) GetMaxSuspendedSeconds() int32 {
+	if x != nil {
+		return x.MaxSuspendedSeconds
 	}
 	return 0
 }
@@ -750,11 +761,12 @@ const file_dsec_v1_spec_proto_rawDesc = "" +
 	"\aSeccomp\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\tR\aprofile\x12\x1f\n" +
 	"\vallow_extra\x18\x02 \x03(\tR\n" +
-	"allowExtra\"\x91\x01\n" +
+	"allowExtra\"\xc5\x01\n" +
 	"\x06Clocks\x12(\n" +
 	"\x10max_idle_seconds\x18\x01 \x01(\x05R\x0emaxIdleSeconds\x12-\n" +
 	"\x12heartbeat_interval\x18\x02 \x01(\x05R\x11heartbeatInterval\x12.\n" +
-	"\x13max_runtime_seconds\x18\x03 \x01(\x05R\x11maxRuntimeSeconds\"M\n" +
+	"\x13max_runtime_seconds\x18\x03 \x01(\x05R\x11maxRuntimeSeconds\x122\n" +
+	"\x15max_suspended_seconds\x18\x04 \x01(\x05R\x13maxSuspendedSeconds\"M\n" +
 	"\aRlimits\x12\x16\n" +
 	"\x06nofile\x18\x01 \x01(\x04R\x06nofile\x12\x14\n" +
 	"\x05fsize\x18\x02 \x01(\x03R\x05fsize\x12\x14\n" +

@@ -1,12 +1,14 @@
-package api
+// Package specwire turns a spec into its message of dsec.v1 and back, for the gateway and the
+// command line.
+package specwire
 
 import (
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
 	"github.com/dsec-platform/dsec/internal/spec"
 )
 
-// domainSpec and wireSpec are each other's inverse; a test walks every field.
-func domainSpec(w *dsecv1.Spec) spec.Sandbox {
+// From is To's inverse; a test walks every field. What the message does not say stays unsaid.
+func From(w *dsecv1.Spec) spec.Sandbox {
 	s := spec.Sandbox{
 		Name: w.GetName(), Runtime: w.GetRuntime(), CPULimit: w.GetCpuLimit(), CPURequest: w.GetCpuRequest(), MemLimit: spec.Bytes(w.GetMemLimit()), PidLimit: int(w.GetPidLimit()),
 		IOLimit: spec.IO{ReadBPS: spec.Bytes(w.GetIoLimit().GetReadBps()), WriteBPS: spec.Bytes(w.GetIoLimit().GetWriteBps())},
@@ -19,7 +21,7 @@ func domainSpec(w *dsecv1.Spec) spec.Sandbox {
 		Seccomp: spec.Seccomp{Profile: w.GetSeccomp().GetProfile(), AllowExtra: w.GetSeccomp().GetAllowExtra()},
 		Session: spec.Session{
 			MaxIdleSeconds: int(w.GetSession().GetMaxIdleSeconds()), HeartbeatInterval: int(w.GetSession().GetHeartbeatInterval()),
-			MaxRuntimeSeconds: int(w.GetSession().GetMaxRuntimeSeconds()),
+			MaxRuntimeSeconds: int(w.GetSession().GetMaxRuntimeSeconds()), MaxSuspendedSeconds: int(w.GetSession().GetMaxSuspendedSeconds()),
 		},
 		Rlimits:       spec.Rlimits{NoFile: w.GetRlimits().GetNofile(), FSize: spec.Bytes(w.GetRlimits().GetFsize()), Stack: spec.Bytes(w.GetRlimits().GetStack())},
 		NewPrivileges: w.GetNewPrivileges(),
@@ -33,7 +35,8 @@ func domainSpec(w *dsecv1.Spec) spec.Sandbox {
 	return s
 }
 
-func wireSpec(s *spec.Sandbox) *dsecv1.Spec {
+// To gives the message. Unsaid fields stay unset.
+func To(s *spec.Sandbox) *dsecv1.Spec {
 	w := &dsecv1.Spec{
 		Name: s.Name, Runtime: s.Runtime, CpuLimit: s.CPULimit, CpuRequest: s.CPURequest, MemLimit: int64(s.MemLimit), PidLimit: int32(s.PidLimit),
 		User: s.User, Hostname: s.Hostname, NewPrivileges: s.NewPrivileges,
@@ -45,7 +48,7 @@ func wireSpec(s *spec.Sandbox) *dsecv1.Spec {
 		Seccomp: &dsecv1.Seccomp{Profile: s.Seccomp.Profile, AllowExtra: s.Seccomp.AllowExtra},
 		Session: &dsecv1.Clocks{
 			MaxIdleSeconds: int32(s.Session.MaxIdleSeconds), HeartbeatInterval: int32(s.Session.HeartbeatInterval),
-			MaxRuntimeSeconds: int32(s.Session.MaxRuntimeSeconds),
+			MaxRuntimeSeconds: int32(s.Session.MaxRuntimeSeconds), MaxSuspendedSeconds: int32(s.Session.MaxSuspendedSeconds),
 		},
 	}
 	if s.IOLimit != (spec.IO{}) {
