@@ -93,9 +93,9 @@ func (s *Server) follow(st *mux.Stream, o *op, stdout, stderr int64) error {
 		o.changed()
 		o.mu.Unlock()
 	}()
-	buf := make([]byte, followChunk)
+	buf := make([]byte, 0) // most followers wait most of the time
 	for {
-		ev, wait := o.next(f, buf)
+		ev, wait := o.next(f, &buf)
 		if wait != nil {
 			select {
 			case <-wait:
@@ -115,8 +115,8 @@ func (s *Server) follow(st *mux.Stream, o *op, stdout, stderr int64) error {
 	}
 }
 
-// next gives the follower's next event, or what to wait for.
-func (o *op) next(f *follower, buf []byte) (*guestproto.ExecEvent, <-chan struct{}) {
+// next gives the follower's next event, or what to wait for. It grows buf to what there is.
+func (o *op) next(f *follower, buf *[]byte) (*guestproto.ExecEvent, <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i := range o.out {
@@ -124,11 +124,14 @@ func (o *op) next(f *follower, buf []byte) (*guestproto.ExecEvent, <-chan struct
 		if pos >= o.out[i].total {
 			continue
 		}
-		n, gap := o.out[i].read(pos, buf)
+		if want := min(o.out[i].total-pos, followChunk); int64(len(*buf)) < want {
+			*buf = make([]byte, want)
+		}
+		n, gap := o.out[i].read(pos, *buf)
 		if gap > 0 {
 			return &guestproto.ExecEvent{Kind: guestproto.EventGap, Stream: guestproto.Stream(i + 1), Offset: pos, Dropped: gap}, nil
 		}
-		return &guestproto.ExecEvent{Kind: guestproto.EventOutput, Stream: guestproto.Stream(i + 1), Offset: pos, Data: buf[:n]}, nil
+		return &guestproto.ExecEvent{Kind: guestproto.EventOutput, Stream: guestproto.Stream(i + 1), Offset: pos, Data: (*buf)[:n]}, nil
 	}
 	if o.result == nil {
 		return nil, o.change()

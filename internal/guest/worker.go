@@ -141,6 +141,9 @@ func (s *Server) spawnWorker(run *workerRun, fd int) error {
 		Paths: []string{"/proc/self/exe"}, Argv: []string{WorkerName}, Env: []string{"GOMAXPROCS=2", "GOGC=50"},
 		Dir: "/", NoNew: true, Tasks: set.AgentTasks, ResetOOMScore: s.oomScored,
 		Cred: &spawn.Cred{Groups: []uint32{0}}, Bounding: bounding,
+		// Until it has made itself undumpable the box's root may write to its memory:
+		// it must not be a way around the filter.
+		Seccomp: set.Seccomp,
 		Rlimits: []spawn.Rlimit{{Resource: unix.RLIMIT_CORE, Max: 0}},
 	}
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -156,6 +159,14 @@ func (s *Server) spawnWorker(run *workerRun, fd int) error {
 	}
 	run.child = &child{}
 	if err := s.reaper.start(spec, run.child); err != nil {
+		go func() {
+			if run.child.pid.Load() != 0 { // it is dying, and still in the leaf
+				<-run.child.ended
+			}
+			if run.leaf != nil {
+				s.leaves.put(set.AgentCgroup, run.leaf)
+			}
+		}()
 		return startError(err, &launch{program: WorkerName})
 	}
 	go func() {

@@ -202,11 +202,14 @@ func mountProc() error {
 	return newFS("proc", "proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 }
 
+// maxTerminals of a box: the kernel has some 3,000 for all boxes of the machine together.
+const maxTerminals = "128"
+
 // mountDevices completes the shared /dev, whose superblock is read-only, with
 // what is the box's own.
 func mountDevices(shm int64) error {
 	err := newFS("devpts", "dev/pts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC,
-		"newinstance", "", "ptmxmode", "0666", "mode", "0620", "gid", "5")
+		"newinstance", "", "ptmxmode", "0666", "mode", "0620", "gid", "5", "max", maxTerminals)
 	if err != nil {
 		return err
 	}
