@@ -159,8 +159,11 @@ func (c *Client) Get(ctx context.Context, op guestproto.OpID) (*guestproto.OpInf
 	return &info, nil
 }
 
-// maxList bounds a listing: more than a guest may have.
-const maxList = 1 << 14
+// A listing is bounded by number and size: more than a guest may have.
+const (
+	maxList      = 1 << 12
+	maxListBytes = 32 << 20
+)
 
 // List gives all ops, oldest first.
 func (c *Client) List(ctx context.Context) ([]guestproto.OpInfo, error) {
@@ -170,6 +173,7 @@ func (c *Client) List(ctx context.Context) ([]guestproto.OpInfo, error) {
 	}
 	defer k.Close()
 	var list []guestproto.OpInfo
+	size := 0
 	for {
 		var info guestproto.OpInfo
 		switch err := k.recv(&info); {
@@ -177,9 +181,16 @@ func (c *Client) List(ctx context.Context) ([]guestproto.OpInfo, error) {
 			return list, nil
 		case err != nil:
 			return nil, err
-		case len(list) >= maxList:
+		case len(list) >= maxList || size > maxListBytes:
 			return nil, c.broken(errors.New("endless list"))
 		}
+		if info.Result != nil { // a listing has no output, and what is not kept costs nothing
+			info.Result.Stdout.Head, info.Result.Stdout.Tail, info.Result.Stderr.Head, info.Result.Stderr.Tail = nil, nil, nil, nil
+		}
+		for _, a := range info.Argv {
+			size += len(a)
+		}
+		size += len(info.Cwd) + len(info.User) + len(info.ShellSession) + 512
 		list = append(list, info)
 	}
 }
