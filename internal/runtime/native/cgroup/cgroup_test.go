@@ -249,3 +249,18 @@ func TestSocketBuffersAreLimited(t *testing.T) {
 		}
 	}
 }
+
+func TestFreezeThatIsCutShortDoesNotFreeze(t *testing.T) {
+	n := node(t)
+	b := create(t, n, "a", limits)
+	inAgent(t, b, "sleep", "100")
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	want := "0\n"
+	if n.Freeze(done, "a") == nil {
+		want = "1\n" // the kernel was faster
+	}
+	if got, err := readAt(n.unified, "a/agent/cgroup.freeze"); err != nil || string(got) != want {
+		t.Errorf("cgroup.freeze: %q, %v", got, err)
+	}
+}

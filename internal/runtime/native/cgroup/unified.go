@@ -14,8 +14,15 @@ import (
 	"github.com/dsec-platform/dsec/internal/runtime"
 )
 
-// Freeze stops the agent's processes and returns when they all stand.
-func (n *Node) Freeze(ctx context.Context, id string) error { return n.freeze(ctx, id, "1") }
+// Freeze stops the agent's processes and returns when they all stand. After an
+// error they go on: a process may take long in the kernel before it stands.
+func (n *Node) Freeze(ctx context.Context, id string) error {
+	err := n.freeze(ctx, id, "1")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err = errors.Join(err, writeAt(n.unified, id+"/agent/cgroup.freeze", "0"))
+	}
+	return err
+}
 
 // Thaw lets them go on.
 func (n *Node) Thaw(ctx context.Context, id string) error { return n.freeze(ctx, id, "0") }

@@ -1,6 +1,8 @@
 package rootfs
 
 import (
+	"errors"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/dsec-platform/dsec/internal/runtime/native/thread"
@@ -16,6 +18,7 @@ const secbitNoSetuidFixup = 1 << 2
 // state cannot be restored dies and is replaced.
 type mounter struct {
 	jobs  chan job
+	quit  chan struct{}
 	setup func() error // additional state of a new thread
 }
 
@@ -26,7 +29,7 @@ type job struct {
 }
 
 func newMounter(threads int, setup func() error) *mounter {
-	m := &mounter{jobs: make(chan job), setup: setup}
+	m := &mounter{jobs: make(chan job), quit: make(chan struct{}), setup: setup}
 	for range threads {
 		thread.Go(m.thread)
 	}
@@ -36,12 +39,18 @@ func newMounter(threads int, setup func() error) *mounter {
 // do runs fn on a mounting thread.
 func (m *mounter) do(base int, fn func() error) error {
 	done := make(chan error, 1)
-	m.jobs <- job{fn, base, done}
-	return <-done
+	select {
+	case m.jobs <- job{fn, base, done}:
+		return <-done
+	case <-m.quit:
+		return errClosed
+	}
 }
 
-// close ends the threads once their jobs are done. No do may follow.
-func (m *mounter) close() { close(m.jobs) }
+var errClosed = errors.New("mounts: closed")
+
+// close ends the threads once their jobs are done.
+func (m *mounter) close() { close(m.quit) }
 
 func (m *mounter) thread() {
 	err := unix.Prctl(unix.PR_SET_SECUREBITS, secbitNoSetuidFixup, 0, 0, 0)
@@ -53,24 +62,31 @@ func (m *mounter) thread() {
 	if err == nil && m.setup != nil {
 		err = m.setup()
 	}
-	for j := range m.jobs {
-		if err != nil {
-			j.done <- pathErr("prepare", "mounting thread", err)
-			continue
-		}
-		if !become(j.base) {
-			j.done <- pathErr("set file-system ids of", "mounting thread", unix.EPERM)
-			thread.Go(m.thread)
+	for {
+		select {
+		case <-m.quit:
 			return
-		}
-		jobErr := j.run()
-		restored := become(0)
-		j.done <- jobErr
-		if !restored {
-			thread.Go(m.thread)
-			return
+		case j := <-m.jobs:
+			if err != nil {
+				j.done <- pathErr("prepare", "mounting thread", err)
+			} else if !m.work(j) {
+				thread.Go(m.thread)
+				return
+			}
 		}
 	}
+}
+
+// work does a job and says whether the thread is as it was.
+func (m *mounter) work(j job) bool {
+	if !become(j.base) {
+		j.done <- pathErr("set file-system ids of", "mounting thread", unix.EPERM)
+		return false
+	}
+	err := j.run()
+	same := become(0)
+	j.done <- err
+	return same
 }
 
 // become sets the file-system ids of this thread and says whether they are so.
