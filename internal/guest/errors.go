@@ -46,6 +46,8 @@ func startError(err error, l *launch) *guestproto.WireError {
 			return userError("too_large", program, "the arguments or the environment are too large for the kernel (an argument may have 128 KiB)", "pass the data by a file or by stdin")
 		case unix.ENOMEM:
 			return limitError("out_of_memory", program, "there was no memory to start it", "raise mem_limit")
+		case unix.ETXTBSY:
+			return userError("conflict", program, "it is open for writing", "end what writes it, or send it again")
 		case unix.ELOOP:
 			return userError("not_found", program, "its path has too many symbolic links", "give another path")
 		}

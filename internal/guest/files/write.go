@@ -16,44 +16,43 @@ func (o *op) write() error {
 			return at(dir, err)
 		}
 	}
+	put := o.replace
 	if o.req.Append {
-		return at(o.req.Path, o.appendTo())
+		put = o.appendTo
 	}
-	return at(o.req.Path, o.replace())
+	st, err := put()
+	if err != nil {
+		return at(o.req.Path, err)
+	}
+	// The file is closed by now: a client may execute what it wrote as soon as it hears of it.
+	return o.s.SendMessage(o.info(st, o.req.Path, ""), true)
 }
 
 // replace writes a new file and puts it in place of the old one in one step:
 // readers see the one or the other, and a lost client leaves the old one. The
 // new file has the old one's mode and, where the user may give it away, owner.
-func (o *op) replace() error {
+func (o *op) replace() (*unix.Stat_t, error) {
 	t, err := o.newTarget()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer t.discard()
 	if err := o.room(t.dirfd); err != nil {
-		return err
+		return nil, err
 	}
 	if err := o.copyIn(func(p []byte) error { return writeAll(t.fd, p) }); err != nil {
-		return err
+		return nil, err
 	}
 	if err := o.as(t.commit); err != nil {
-		return err
+		return nil, err
 	}
-	return o.sendInfo(t.fd)
-}
-
-func (o *op) sendInfo(fd int) error {
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
-	}
-	return o.s.SendMessage(o.info(&st, o.req.Path, ""), true)
+	return &st, unix.Fstat(t.fd, &st)
 }
 
 // appendTo adds to a file in place. When the data ends early the file is cut
 // back to what it was, unless somebody else wrote too.
-func (o *op) appendTo() error {
+func (o *op) appendTo() (*unix.Stat_t, error) {
 	fd := -1
 	flags := unix.O_WRONLY | unix.O_APPEND | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 	if !o.req.NoCreate {
@@ -65,21 +64,21 @@ func (o *op) appendTo() error {
 	}
 	err := o.as(func() (err error) { fd, err = unix.Open(o.path, flags, mode); return err })
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return err
+		return nil, err
 	}
 	if !isReg(&st) {
-		return unix.ENXIO
+		return nil, unix.ENXIO
 	}
 	if o.req.Offset > 0 && o.req.Offset != st.Size {
-		return conflict("path "+o.req.Path, "the file has "+itoa(int(st.Size))+" bytes, the append was to begin at "+itoa(int(o.req.Offset)), "stat the file and go on from its size")
+		return nil, conflict("path "+o.req.Path, "the file has "+itoa(int(st.Size))+" bytes, the append was to begin at "+itoa(int(o.req.Offset)), "stat the file and go on from its size")
 	}
 	if err := o.room(fd); err != nil {
-		return err
+		return nil, err
 	}
 	written := int64(0)
 	err = o.copyIn(func(p []byte) error {
@@ -95,9 +94,9 @@ func (o *op) appendTo() error {
 		if unix.Fstat(fd, &now) == nil && now.Size-st.Size-written < chunk && now.Size >= st.Size {
 			_ = unix.Ftruncate(fd, st.Size) // the error that is told is the first one
 		}
-		return err
+		return nil, err
 	}
-	return o.sendInfo(fd)
+	return &st, unix.Fstat(fd, &st)
 }
 
 // room refuses early what was announced larger than the disk's free space.

@@ -3,6 +3,7 @@ package files
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -41,6 +42,19 @@ func TestWriteThenRead(t *testing.T) {
 	_, got, err := c.read(guestproto.FileRequest{Path: filepath.Join(dir, "big"), User: self(), Offset: 5, Length: 7})
 	if err != nil || string(got) != "56789ab" {
 		t.Errorf("range: %q %v", got, err)
+	}
+}
+
+// What was written can be executed once the write is answered: nobody has it open any more.
+func TestWriteThenExecute(t *testing.T) {
+	c, path := start(t), filepath.Join(t.TempDir(), "script")
+	for i := range 200 {
+		if _, err := c.write(guestproto.FileRequest{Path: path, User: self(), Size: -1, Mode: 0o755}, []byte("#!/bin/true\n")); err != nil {
+			t.Fatal(err)
+		}
+		if err := exec.Command(path).Run(); err != nil {
+			t.Fatalf("write %d: %v", i, err)
+		}
 	}
 }
 
