@@ -141,6 +141,11 @@ func (b *box) Dial(ctx context.Context) (net.Conn, error) {
 		if !b.alive() || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
 			return nil, b.gone()
 		}
+		for _, ours := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS} {
+			if errors.Is(err, ours) {
+				return nil, errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "box "+b.id, "the node cannot connect to it: %w", err)
+			}
+		}
 		return nil, errdefs.Policyf(errdefs.BoxTampered, "box "+b.id, "make a new session", "the guest takes no connection: %w", err)
 	}
 	return conn, nil

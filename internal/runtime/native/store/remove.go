@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -46,30 +47,46 @@ func removeEntry(top int, name string, next *int) error {
 	if err = unix.Unlinkat(top, name, unix.AT_REMOVEDIR); !errors.Is(err, unix.ENOTEMPTY) {
 		return err
 	}
-	names, err := entries(top, name)
-	if err != nil {
-		return err
-	}
 	dir, err := unix.Openat(top, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(dir)
-	for _, sub := range names {
-		err := unix.Unlinkat(dir, sub, 0)
-		if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
-			for err = unix.EEXIST; errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY); {
-				*next++
-				err = unix.Renameat2(dir, sub, top, "_"+strconv.Itoa(*next), unix.RENAME_NOREPLACE)
-			}
-		}
+	for {
+		names, err := entries(dir, ".")
 		if err != nil {
 			return err
 		}
+		if len(names) == 0 {
+			return unix.Unlinkat(top, name, unix.AT_REMOVEDIR)
+		}
+		for _, sub := range names {
+			if err := removeOrLift(dir, sub, top, next); err != nil {
+				return err
+			}
+		}
 	}
-	return unix.Unlinkat(top, name, unix.AT_REMOVEDIR)
 }
 
+// removeOrLift removes a file, and makes a directory an entry of top.
+func removeOrLift(dir int, name string, top int, next *int) error {
+	err := unix.Unlinkat(dir, name, 0)
+	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	for {
+		*next++
+		err := unix.Renameat2(dir, name, top, "_"+strconv.Itoa(*next), unix.RENAME_NOREPLACE)
+		if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.ENOTEMPTY) {
+			return err
+		}
+	}
+}
+
+// batch is how many names are read at a time: an agent decides how many there are.
+const batch = 4096
+
+// entries gives some of a directory's names; none when there are no more.
 func entries(at int, name string) ([]string, error) {
 	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -77,5 +94,9 @@ func entries(at int, name string) ([]string, error) {
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
-	return f.Readdirnames(-1)
+	names, err := f.Readdirnames(batch)
+	if err == io.EOF {
+		err = nil
+	}
+	return names, err
 }
