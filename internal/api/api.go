@@ -138,7 +138,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.request = id
 	// A copy: the server looks at its own request's body to know where the next request begins.
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
-	guardBody(w, r)
+	defer a.guardBody(w, r, size > 0)()
 	a.routes.ServeHTTP(w, r)
 }
 

@@ -179,9 +179,9 @@ func sendFile(w http.ResponseWriter, r *http.Request, g guestclient.API, t targe
 		src = io.LimitReader(body, size) // it may have grown
 	}
 	w.WriteHeader(status)
-	n, err := pump(w, src)
+	n, err := pump(newAnswer(w), src)
 	if err == nil && known && n < size {
-		err = io.ErrUnexpectedEOF // it shrank
+		err = errdefs.Userf(errdefs.Conflict, "file", "read it again", "it became shorter while it was read")
 	}
 	if err != nil {
 		return &brokenTransfer{err}

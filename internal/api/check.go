@@ -21,6 +21,9 @@ const (
 	maxPath       = guestproto.MaxPath
 	maxEnvVars    = 1024
 	maxEnvBytes   = 1 << 20
+	maxSessionEnv = 64 << 10  // it is stored and shown with every session
+	maxSecrets    = 256 << 10 // in one message to the guest, with the environment
+	maxStored     = 64 << 20  // bytes of environment and labels of all sessions of a create
 	maxLabels     = 64
 	maxOutput     = guestproto.MaxOutput
 	maxTimeoutMs  = 30 * 24 * 3600 * 1000
@@ -107,7 +110,7 @@ func checkText(field, s string, most int) error {
 	return nil
 }
 
-func checkEnv(field string, env map[string]string) error {
+func checkEnv(field string, env map[string]string, most int) error {
 	if len(env) > maxEnvVars {
 		return bad(field, fmt.Sprintf("give at most %d variables", maxEnvVars), "has %d variables", len(env))
 	}
@@ -118,8 +121,8 @@ func checkEnv(field string, env map[string]string) error {
 		}
 		total += len(k) + len(v) + 2
 	}
-	if total > maxEnvBytes {
-		return bad(field, fmt.Sprintf("keep names and values within %d bytes together, and put larger data into files", maxEnvBytes), "has %d bytes", total)
+	if total > most {
+		return bad(field, fmt.Sprintf("keep names and values within %d bytes together, and put larger data into files", most), "has %d bytes", total)
 	}
 	return nil
 }
@@ -192,16 +195,13 @@ func checkUser(field, user string) error {
 	return nil
 }
 
-var phases = []string{"PENDING", "SCHEDULED", "RUNNING", "SUSPENDED", "COMPLETED", "FAILED"}
-
 func checkPhases(field string, given []string) error {
+	if len(given) > len(session.Phases) {
+		return bad(field, "name each phase once", "has %d phases of %d", len(given), len(session.Phases))
+	}
 	for i, p := range given {
-		found := false
-		for _, known := range phases {
-			found = found || p == known
-		}
-		if !found {
-			return bad(fmt.Sprintf("%s[%d]", field, i), "use "+strings.Join(phases, ", "), "%q is not a phase", clip(p))
+		if !session.Phase(p).Valid() {
+			return bad(fmt.Sprintf("%s[%d]", field, i), fmt.Sprintf("use one of %v", session.Phases), "%q is not a phase", clip(p))
 		}
 	}
 	return nil

@@ -34,12 +34,27 @@ func (c jsonCodec) UnmarshalRead(ctx context.Context, src io.Reader, msg any) er
 	}
 	// The library varies its white space so that nobody parses it; the name is quoted.
 	text := strings.ReplaceAll(err.Error(), "\u00a0", " ")
-	text = strings.TrimPrefix(text, "proto: ")
+	text = withoutValue(strings.TrimPrefix(text, "proto: "))
 	if pos, rest, ok := strings.Cut(text, "unknown field "); ok {
 		name := strings.Trim(rest, `"`)
 		return errdefs.Userf(errdefs.InvalidArgument, "field "+clip(name), "remove it or correct its name; the fields are those of proto/dsec/v1", "%sis not a field of %s", pos, fullName(msg))
 	}
 	return errdefs.Userf(errdefs.InvalidArgument, "request body", "send the JSON form of "+fullName(msg), "%s", clip(text))
+}
+
+// withoutValue leaves out what the library says of a wrong value: it may be a secret.
+func withoutValue(text string) string {
+	for _, mark := range []string{"unexpected token", "invalid value"} {
+		i := strings.Index(text, mark)
+		if i < 0 {
+			continue
+		}
+		if what, _, ok := strings.Cut(text[i:], ": "); ok && strings.Contains(what, " for ") {
+			return text[:i] + what
+		}
+		return text[:i] + mark
+	}
+	return text
 }
 
 // binaryCodec refuses unknown fields too.

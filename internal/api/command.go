@@ -108,7 +108,7 @@ func checkSize(req *guestproto.ExecRequest) error {
 // commandInput takes environment, working directory and standard input.
 func commandInput(req *guestproto.ExecRequest, q *dsecv1.Command) error {
 	if env := q.GetEnv(); len(env) > 0 {
-		if err := checkEnv("command.env", env); err != nil {
+		if err := checkEnv("command.env", env, maxEnvBytes); err != nil {
 			return err
 		}
 		// Sorted, so that a repeated request has the same digest.

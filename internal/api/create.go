@@ -88,6 +88,7 @@ func (s *sessions) newSessions(ctx context.Context, key string, q *dsecv1.NewSes
 	if err != nil {
 		return req, err
 	}
+	req.Template = t.Ref() // the version whose spec this is, whatever is imported meanwhile
 	req.Spec = spec.Resolve(t.Spec, over)
 	if _, err := spec.Check(&req.Spec, s.cfg.Runtimes...); err != nil {
 		return req, err
@@ -136,10 +137,10 @@ func checkNewSession(key string, q *dsecv1.NewSession) error {
 			return bad("session.code_dir", "give an absolute path", "%q is relative", clip(dir))
 		}
 	}
-	if err := checkEnv("session.env", q.GetEnv()); err != nil {
+	if err := checkEnv("session.env", q.GetEnv(), maxSessionEnv); err != nil {
 		return err
 	}
-	if err := checkEnv("session.secrets", q.GetSecrets()); err != nil {
+	if err := checkEnv("session.secrets", q.GetSecrets(), maxSecrets); err != nil {
 		return err
 	}
 	for k := range q.GetSecrets() {
@@ -147,7 +148,19 @@ func checkNewSession(key string, q *dsecv1.NewSession) error {
 			return bad("session.secrets", "give each variable once", "%q is in session.env too", clip(k))
 		}
 	}
-	return checkLabels("session.labels", q.GetLabels())
+	if err := checkLabels("session.labels", q.GetLabels()); err != nil {
+		return err
+	}
+	stored := 0
+	for _, m := range []map[string]string{q.GetEnv(), q.GetLabels()} {
+		for k, v := range m {
+			stored += len(k) + len(v)
+		}
+	}
+	if n := stored * int(q.GetCount()); n > maxStored {
+		return errdefs.Limitf(errdefs.TooLarge, "field session.count", "ask for fewer at once, or put large data into session.code", "env and labels of all sessions are %d bytes, over %d", n, maxStored)
+	}
+	return nil
 }
 
 // overrides reads the spec in whichever form it came.

@@ -47,6 +47,9 @@ func (x *execs) Run(ctx context.Context, q *dsecv1.RunRequest) (*dsecv1.RunRespo
 		opHeader(ctx, req.OpID)
 	}
 	res, err := g.Run(ctx, req)
+	if !req.Background || err != nil { // one in the background has only begun
+		x.metrics.exec(res, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +74,7 @@ func (x *execs) Start(ctx context.Context, q *dsecv1.StartRequest, out dsecv1con
 	defer release()
 	stream, err := g.Start(ctx, req)
 	if err != nil {
+		x.metrics.exec(nil, err)
 		return err
 	}
 	opHeader(ctx, stream.OpID())
@@ -78,7 +82,7 @@ func (x *execs) Start(ctx context.Context, q *dsecv1.StartRequest, out dsecv1con
 		stream.Close()
 		return err
 	}
-	return follow(ctx, stream, func(ev *dsecv1.ExecEvent) error {
+	return follow(ctx, counted{stream, x.metrics}, func(ev *dsecv1.ExecEvent) error {
 		return out.Send(&dsecv1.StartResponse{Event: ev})
 	})
 }
@@ -106,6 +110,20 @@ func (x *execs) Attach(ctx context.Context, q *dsecv1.AttachRequest, out dsecv1c
 	return follow(ctx, stream, func(ev *dsecv1.ExecEvent) error {
 		return out.Send(&dsecv1.AttachResponse{Event: ev})
 	})
+}
+
+// counted counts the end of a command that is followed from its start.
+type counted struct {
+	guestclient.ExecStream
+	m *metrics
+}
+
+func (c counted) Recv() (guestproto.ExecEvent, error) {
+	ev, err := c.ExecStream.Recv()
+	if err == nil && ev.Kind == guestproto.EventExit {
+		c.m.exec(ev.Result, nil)
+	}
+	return ev, err
 }
 
 // follow passes an operation's events on until its end, or detaches.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -76,6 +77,9 @@ func parseRange(h string) (*byteRange, error) {
 	last, err := strconv.ParseInt(to, 10, 64)
 	if err != nil || last < first {
 		return nil, refused
+	}
+	if last == math.MaxInt64 { // more than a file can have
+		return &byteRange{first: first, length: -1}, nil
 	}
 	return &byteRange{first: first, length: last - first + 1}, nil
 }

@@ -5,6 +5,9 @@ import (
 
 	"connectrpc.com/connect/v2"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/guestproto"
 )
 
 // codeOK stands for success among the codes of the metrics.
@@ -15,7 +18,8 @@ type metrics struct {
 	seconds *prometheus.HistogramVec
 	running *prometheus.GaugeVec
 	panics  prometheus.Counter
-	calls   map[string]*call // written by New alone
+	execs   *prometheus.CounterVec // answered by Run and Start
+	calls   map[string]*call       // written by New alone
 	other   *call
 }
 
@@ -37,9 +41,12 @@ func newMetrics(reg *prometheus.Registry) *metrics {
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "dsec_panics_total", Help: "Handlers that panicked.",
 		}),
+		execs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "dsec_execs_total", Help: "Commands whose end was told, by how they ended: ok, exit, signal, timeout, oom, or the reason why they did not run.",
+		}, []string{"outcome"}),
 		calls: map[string]*call{},
 	}
-	reg.MustRegister(m.seconds, m.running, m.panics)
+	reg.MustRegister(m.seconds, m.running, m.panics, m.execs)
 	m.other = m.series("other")
 	return m
 }
@@ -78,4 +85,27 @@ func (c *call) done(code connect.Code, start time.Time) {
 	if int(code) < len(c.codes) {
 		c.codes[code].Observe(time.Since(start).Seconds())
 	}
+}
+
+// exec counts a command by its end.
+func (m *metrics) exec(r *guestproto.Result, err error) {
+	m.execs.WithLabelValues(outcome(r, err)).Inc()
+}
+
+func outcome(r *guestproto.Result, err error) string {
+	switch {
+	case err != nil:
+		return string(errdefs.From(err).Reason)
+	case r.Error != nil:
+		return string(guestError(r.Error).Reason)
+	case r.TimedOut:
+		return "timeout"
+	case r.OOM:
+		return "oom"
+	case r.Signal != "":
+		return "signal"
+	case r.ExitCode != 0:
+		return "exit"
+	}
+	return "ok"
 }

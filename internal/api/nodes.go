@@ -56,7 +56,7 @@ func (k *keys) CreateKey(ctx context.Context, q *dsecv1.CreateKeyRequest) (*dsec
 	if err := checkProject("field project", project); err != nil {
 		return nil, err
 	}
-	if err := checkText("name", q.GetName(), 128); err != nil {
+	if err := checkText("name", q.GetName(), 64); err != nil {
 		return nil, err
 	}
 	key, secret, err := k.cfg.Keys.CreateKey(ctx, project, q.GetName())

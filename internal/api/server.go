@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -56,33 +55,4 @@ func (a *API) Shutdown(ctx context.Context) error {
 		err = a.server.Close()
 	}
 	return err
-}
-
-// bodyStall is how long a client may send nothing of a body that it began. Tests shorten it.
-var bodyStall = time.Minute
-
-// guardBody ends a request whose body stalls. r is not the server's own request.
-func guardBody(w http.ResponseWriter, r *http.Request) {
-	if r.ContentLength != 0 && r.Header.Get("Upgrade") == "" {
-		r.Body = &guardedBody{ReadCloser: r.Body, rc: http.NewResponseController(w)}
-	}
-}
-
-type guardedBody struct {
-	io.ReadCloser
-	rc *http.ResponseController
-}
-
-// Read sets a new deadline each time, and takes it back at the body's end: there
-// it would govern how the server notices that the client has gone.
-func (b *guardedBody) Read(p []byte) (int, error) {
-	if b.rc != nil && b.rc.SetReadDeadline(time.Now().Add(bodyStall)) != nil {
-		b.rc = nil
-	}
-	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF && b.rc != nil {
-		b.rc.SetReadDeadline(time.Time{})
-		b.rc = nil
-	}
-	return n, err
 }

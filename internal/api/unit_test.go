@@ -7,6 +7,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -178,5 +180,46 @@ func TestCommandSize(t *testing.T) {
 	}
 	if _, _, err := domainCommand(&dsecv1.Command{Script: strings.Repeat("x", 200<<10)}); err != nil {
 		t.Error("200 KiB:", err)
+	}
+}
+
+// Messages that do not announce their size are counted as they are read.
+func TestMessagesInFlightAreBounded(t *testing.T) {
+	a := &API{}
+	a.large.bytes.Store(maxLarge - 1<<20)
+	body := func() (*http.Request, func()) {
+		r := httptest.NewRequest("POST", dsecv1connect.ExecServiceRunProcedure, io.LimitReader(zeros{}, 3<<20))
+		return r, a.guardBody(httptest.NewRecorder(), r, false)
+	}
+	r, release := body()
+	_, err := io.Copy(io.Discard, r.Body)
+	if e := errdefs.From(err); e.Reason != errdefs.RateLimited || !e.Retryable {
+		t.Error("over the bound:", err)
+	}
+	release()
+	a.large.bytes.Store(0)
+	r, release = body()
+	if _, err := io.Copy(io.Discard, r.Body); err != nil || a.large.bytes.Load() != 2<<20 {
+		t.Error(err, a.large.bytes.Load())
+	}
+	release()
+	if n := a.large.bytes.Load(); n != 0 {
+		t.Error(n, "bytes are still counted")
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestRangesToTheEnd(t *testing.T) {
+	for h, want := range map[string]byteRange{
+		"bytes=0-9223372036854775807": {length: -1},
+		"bytes=5-":                    {first: 5, length: -1},
+		"bytes=4611686018427387904-9223372036854775806": {first: 1 << 62, length: 1<<62 - 1},
+	} {
+		if got, err := parseRange(h); err != nil || *got != want {
+			t.Errorf("%s: %+v %v", h, got, err)
+		}
 	}
 }

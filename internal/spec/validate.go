@@ -147,7 +147,32 @@ func within[T int | uint64 | int64 | float64 | Bytes](c *checker, field string, 
 	}
 }
 
+// Most entries of a spec's lists. Each directory and mount is a mount of its own in every box.
+const maxDirs = 128
+
+// lengths tells whether no list is too long to be looked at.
+func (c *checker) lengths(s *Sandbox) bool {
+	ok := true
+	for _, l := range []struct {
+		field   string
+		n, most int
+	}{
+		{"fs.writable_dirs", len(s.FS.WritableDirs), maxDirs}, {"fs.mounts", len(s.FS.Mounts), maxDirs},
+		{"network.allowed_domains", len(s.Network.AllowedDomains), maxItems}, {"network.allowed_ips", len(s.Network.AllowedIPs), maxItems},
+		{"seccomp.allow_extra", len(s.Seccomp.AllowExtra), maxItems},
+	} {
+		if l.n > l.most {
+			c.bad(l.field, fmt.Sprintf("give at most %d", l.most), "has %d entries", l.n)
+			ok = false
+		}
+	}
+	return ok
+}
+
 func (c *checker) sandbox(s *Sandbox) {
+	if !c.lengths(s) {
+		return
+	}
 	c.match("name", s.Name, nameRE, "1 to 63 letters, digits, _ . or -, starting with a letter or digit")
 	if s.Runtime != "fake" { // the runtime of tests; Check refuses it where it is not offered
 		c.oneOf("runtime", s.Runtime, runtimes)

@@ -38,9 +38,10 @@ type NewSession struct {
 	//	*NewSession_Spec
 	//	*NewSession_SpecYaml
 	Environment isNewSession_Environment `protobuf_oneof:"environment"`
-	// Environment variables of every operation; visible in Inspect.
+	// Environment variables of every operation, to 64 KiB; visible in Inspect. All sessions of
+	// a create may have 64 MiB of environment and labels together.
 	Env map[string]string `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Environment variables that reach the session's processes and nothing else.
+	// Environment variables that reach the session's processes and nothing else, to 256 KiB.
 	Secrets map[string]string `protobuf:"bytes,6,rep,name=secrets,proto3" json:"secrets,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// For List and selectors: at most 64, keys to 63 and values to 255 bytes.
 	Labels map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`

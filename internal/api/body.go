@@ -1,0 +1,106 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+)
+
+// bodyStall is how long a client may send nothing of a body that it began, or take
+// nothing of an answer. Tests shorten it.
+var bodyStall = time.Minute
+
+// guardBody ends a request whose body stalls, says whose fault a broken body is, and counts
+// a message that is held whole, unless that was done by its announced size. r is not the
+// server's own request. The message is given back by the returned function.
+func (a *API) guardBody(w http.ResponseWriter, r *http.Request, counted bool) (release func()) {
+	if r.ContentLength == 0 || r.Header.Get("Upgrade") != "" {
+		return func() {}
+	}
+	b := &guardedBody{ReadCloser: r.Body, rc: http.NewResponseController(w)}
+	if !counted && strings.HasPrefix(r.URL.Path, "/dsec.v1.") {
+		b.large = &a.large
+	}
+	r.Body = b
+	return b.release
+}
+
+type guardedBody struct {
+	io.ReadCloser
+	rc         *http.ResponseController
+	large      *largeBodies // nil: not counted here
+	read, held int64
+}
+
+// Read sets a new deadline each time, and takes it back at the body's end: there
+// it would govern how the server notices that the client has gone.
+func (b *guardedBody) Read(p []byte) (int, error) {
+	if b.rc != nil && b.rc.SetReadDeadline(time.Now().Add(bodyStall)) != nil {
+		b.rc = nil
+	}
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF && b.rc != nil {
+		b.rc.SetReadDeadline(time.Time{})
+		b.rc = nil
+	}
+	if e := b.count(n); e != nil {
+		return 0, e
+	}
+	return n, bodyError(err)
+}
+
+// count takes what is held beyond a small message.
+func (b *guardedBody) count(n int) error {
+	b.read += int64(n)
+	more := b.read - smallMessage - b.held
+	if b.large == nil || more <= 0 {
+		return nil
+	}
+	if err := b.large.take(more); err != nil {
+		return err
+	}
+	b.held += more
+	return nil
+}
+
+func (b *guardedBody) release() {
+	if b.held > 0 {
+		b.large.give(b.held)
+		b.held = 0
+	}
+}
+
+// bodyError types what kept a body from being read to its end: the client, whose network it is too.
+func bodyError(err error) error {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil, err == io.EOF, errors.As(err, &tooLarge):
+		return err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return errdefs.Userf(errdefs.TimedOut, "request body", "send it again, without such pauses", "nothing of it came for %v: %w", bodyStall, err)
+	}
+	return errdefs.Userf(errdefs.Canceled, "request body", "send it again", "it broke off: %w", err)
+}
+
+// answer writes a long answer. A client that takes nothing of it is given up, and is not the platform's failure.
+type answer struct {
+	w  io.Writer
+	rc *http.ResponseController
+}
+
+func newAnswer(w http.ResponseWriter) *answer { return &answer{w, http.NewResponseController(w)} }
+
+func (a *answer) Write(p []byte) (int, error) {
+	_ = a.rc.SetWriteDeadline(time.Now().Add(bodyStall)) // where it cannot be set, it is not bounded
+	n, err := a.w.Write(p)
+	_ = a.rc.SetWriteDeadline(time.Time{}) // what is sent may take its time
+	if err != nil {
+		return n, errdefs.Userf(errdefs.Canceled, "answer", "ask again", "the client did not take all of it: %w", err)
+	}
+	return n, nil
+}
