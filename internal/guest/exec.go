@@ -94,15 +94,23 @@ func (s *Server) begin(open *guestproto.ExecOpen) (*op, *guestproto.WireError) {
 	return o, nil
 }
 
+// maxShown bounds what is kept of a command line.
+const maxShown = 4 << 10
+
 // shown is the command line that a listing shows; the rest of it is not kept.
 func shown(r *guestproto.ExecRequest) []string {
 	argv := r.Argv
 	if r.Script != "" {
 		argv = []string{r.Script}
 	}
-	list := make([]string, 0, min(len(argv), 16))
-	for _, a := range argv[:min(len(argv), 16)] {
-		list = append(list, string([]byte(a[:min(len(a), 1024)])))
+	left := maxShown
+	var list []string
+	for _, a := range argv {
+		if left <= 0 {
+			break
+		}
+		list = append(list, string([]byte(a[:min(len(a), 1024, left)])))
+		left -= len(a) + 16
 	}
 	return list
 }
@@ -164,6 +172,7 @@ func (s *Server) prepareAndStart(o *op, l *launch, r *guestproto.ExecRequest) er
 			return err
 		}
 	}
+	defer s.gate.enter()()
 	if o.agent >= 0 {
 		f := s.leaves.get(o.agent)
 		o.mu.Lock()

@@ -197,7 +197,9 @@ func (o *op) release(tty *os.File) {
 	o.settle.Store(true)
 	o.mu.Unlock()
 	if f != nil {
+		leave := o.srv.gate.enter()
 		o.srv.leaves.put(o.agent, f)
+		leave()
 	}
 }
 

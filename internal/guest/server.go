@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,9 +34,11 @@ type Options struct {
 }
 
 // Limits of what a guest keeps: ops in all, ended ones among them, output of all.
+// A running op costs 60 to 80 KiB, kernel memory included: maxOps of them and all the
+// output must fit into the memory that the runtime gives to the guest (160 MiB).
 const (
 	keepOps      = 512
-	maxOps       = 4096
+	maxOps       = 1536
 	outputBudget = 24 << 20
 )
 
@@ -45,17 +48,18 @@ type Server struct {
 	ops       *table[*op]
 	files     *table[*fileOp]
 	budget    *budget
+	gate      *gate
 	reaper    *reaper
 	leaves    leaves
 	sessions  sessions
 	worker    worker
+	looking   atomic.Int32 // at survivors
 	oomScored bool
 	bootID    string
 
 	mu   sync.Mutex
 	conn *mux.Conn
-	orph chan struct{} // asks for a look at survivors
-	rest *time.Timer   // runs out when no op has ended for a while
+	rest *time.Timer // runs out when no op has ended for a while
 }
 
 // restAfter the last op an idle guest gives its free memory back.
@@ -77,7 +81,8 @@ func (s *Server) opEnded() {
 
 // NewServer makes a server. It starts nothing.
 func NewServer(opt Options) *Server {
-	s := &Server{opt: opt, ops: newTable[*op](keepOps, maxOps), files: newTable[*fileOp](keepOps, maxOps), orph: make(chan struct{}, 1)}
+	s := &Server{opt: opt, ops: newTable[*op](keepOps, maxOps), files: newTable[*fileOp](keepOps, maxOps)}
+	s.gate = newGate()
 	s.budget = &budget{left: outputBudget, evict: s.ops.evict}
 	s.reaper = newReaper(opt.Init, s.orphaned)
 	s.bootID = randomID()
@@ -178,20 +183,30 @@ func badRequest(err error) *guestproto.WireError {
 	return userError("invalid_argument", "request", err.Error(), "send a valid request")
 }
 
-// orphaned asks for a look at survivors; it never blocks the reaper.
+// orphaned asks for a look at survivors; it never blocks the reaper. One goroutine
+// looks, however fast orphans end: their number is the agent's choice.
 func (s *Server) orphaned() {
-	select {
-	case s.orph <- struct{}{}:
-	default:
+	if s.looking.Swap(lookAgain) != lookNone {
 		return
 	}
 	go func() {
-		<-s.orph
-		for _, o := range s.ops.all() {
-			o.checkSurvivors()
+		for again := true; again; again = !s.looking.CompareAndSwap(lookNow, lookNone) {
+			time.Sleep(lookPause)
+			s.looking.Store(lookNow)
+			for _, o := range s.ops.all() {
+				o.checkSurvivors()
+			}
 		}
 	}()
 }
+
+// States of the look at survivors, and the pause before each.
+const (
+	lookNone  = 0
+	lookNow   = 1
+	lookAgain = 2
+	lookPause = 5 * time.Millisecond
+)
 
 // Close ends the control connection and kills what runs. It is for guests
 // inside another process; PID 1 just exits.

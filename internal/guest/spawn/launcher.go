@@ -20,6 +20,7 @@ import (
 type Launcher struct {
 	thread *launcher
 	turn   chan struct{}
+	since  atomic.Int64 // when the start at work began, Unix ns; 0: none is
 }
 
 // launcher is what the thread and its users share; the assembly knows its layout.
@@ -86,25 +87,44 @@ func (t *launcher) wait() uint32 {
 	}
 }
 
-// patience is how long a start waits for the one before it. A child that the
-// agent stops before it has executed anything holds up the thread.
+// patience is how long a start may take before the others go around the thread: a
+// child that the agent stops before it has executed anything holds it up. A long line is
+// no reason: a thousand starts that go around it at once make as many threads.
 const patience = 20 * time.Millisecond
 
 // Start is like the function Start; s.Tasks is used only when the thread is held up.
 func (l *Launcher) Start(s *Spec) (pidfd int, err error) {
+	if !l.take() {
+		return Start(s)
+	}
+	l.since.Store(time.Now().UnixNano())
+	defer func() {
+		l.since.Store(0)
+		<-l.turn
+	}()
+	return start(s, l.fork)
+}
+
+// take waits for the thread; false means that it is held up.
+func (l *Launcher) take() bool {
 	select {
 	case l.turn <- struct{}{}:
+		return true
 	default:
-		t := time.NewTimer(patience)
+	}
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	for {
 		select {
 		case l.turn <- struct{}{}:
-			t.Stop()
+			return true
 		case <-t.C:
-			return Start(s)
+			if since := l.since.Load(); since != 0 && time.Since(time.Unix(0, since)) >= patience {
+				return false
+			}
+			t.Reset(patience)
 		}
 	}
-	defer func() { <-l.turn }()
-	return start(s, l.fork)
 }
 
 func (l *Launcher) fork(args *cloneArgs, calls []call, failed *uint32) (int, syscall.Errno) {
