@@ -33,7 +33,7 @@ func (m *machine) clean() {
 	if err != nil || len(left) > 0 {
 		m.t.Errorf("left: %+v, %v", left, err)
 	}
-	for _, glob := range []string{m.dir + "/run/boxes/*", m.dir + "/boxes/*", "/sys/fs/cgroup/*/" + rootName(m.dir) + "/b[0-9]*"} {
+	for _, glob := range []string{m.dir + "/run/boxes/*", m.dir + "/boxes/*", "/sys/fs/cgroup/*/" + rootName(m.dir) + "/b[0-9]*", "/sys/fs/cgroup/" + rootName(m.dir) + "/b[0-9]*"} {
 		if found, _ := filepath.Glob(glob); len(found) > 0 {
 			m.t.Errorf("left: %v", found)
 		}
