@@ -173,7 +173,7 @@ func resizeTmpfs(path string, size int64) error {
 // that true should a kernel be more liberal.
 var (
 	maskedFiles = []string{"kcore", "kallsyms", "keys", "kmsg", "timer_list", "sysrq-trigger"}
-	maskedDirs  = []string{"acpi", "scsi"}
+	maskedDirs  = []string{"acpi", "scsi", "pressure"} // anybody may put triggers into the last, and the kernel keeps them for all
 )
 
 func maskProc() error {

@@ -42,3 +42,12 @@ func TestTerminalsAreFew(t *testing.T) {
 		t.Errorf("one box could take all terminals of the machine: %s", got)
 	}
 }
+
+func TestPressureOfTheMachineIsMasked(t *testing.T) {
+	g := guestOf(t, newMachine(t).create())
+	for _, user := range []string{"root", "user"} {
+		if got := out(t, g, user, "ls /proc/pressure 2>/dev/null | wc -l"); got != "0" {
+			t.Errorf("%s sees %s files in it", user, got)
+		}
+	}
+}
