@@ -129,6 +129,9 @@ func (s *Local) versions(name string) ([]*Template, error) {
 
 // Get gives one version: the newest of a name, or name@version by a unique prefix.
 func (s *Local) Get(ctx context.Context, ref string) (*Template, error) {
+	if t := s.inPins(ref); t != nil {
+		return t, ctx.Err()
+	}
 	m, err := s.find(ref)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,17 +28,57 @@ func (s *Local) usePath(name, version string) string {
 	return filepath.Join(s.dir, name, version+".use")
 }
 
+// inPins gives the version that ref means when this process uses it: then it exists and its
+// manifest was read. Every create asks, so that this spares it files and their decoding.
+func (s *Local) inPins(ref string) *Template {
+	name, version, pinned := strings.Cut(ref, "@")
+	if name == "" {
+		name = BaseName
+	}
+	if checkName(name) != nil {
+		return nil
+	}
+	newest := s.newest(name)
+	if !pinned {
+		version = newest
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pins[name+"@"+version]
+	if p == nil {
+		return nil
+	}
+	t := *p.t
+	t.Newest, t.InUse = version == newest, p.refs
+	return &t
+}
+
+// pinAgain is pin for a whole ref that this process uses already; nil if it does not.
+func (s *Local) pinAgain(ref string) *pin {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pins[ref]
+	if p != nil {
+		p.refs++
+	}
+	return p
+}
+
 // Resolve gives a template, the root a runtime builds from it, and its release.
 func (s *Local) Resolve(ctx context.Context, ref string) (*Template, runtime.Root, func(), error) {
 	for range 500 {
 		if err := ctx.Err(); err != nil {
 			return nil, runtime.Root{}, nil, err
 		}
-		m, err := s.find(ref)
-		if err != nil {
-			return nil, runtime.Root{}, nil, err
+		p := s.pinAgain(ref)
+		var err error
+		if p == nil {
+			var m *manifest
+			if m, err = s.find(ref); err != nil {
+				return nil, runtime.Root{}, nil, err
+			}
+			p, err = s.pin(m)
 		}
-		p, err := s.pin(m)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, filelock.ErrLocked) {
 			time.Sleep(time.Millisecond) // being removed, or looked at by List
 			continue
