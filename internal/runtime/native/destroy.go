@@ -16,6 +16,9 @@ import (
 // process stuck in the kernel needs longer, and then the caller has to know.
 const killTimeout = 15 * time.Second
 
+// slowDeath is how long a box may die within its CPU limit.
+const slowDeath = 200 * time.Millisecond
+
 // Destroy ends the box and removes everything of it.
 func (b *box) Destroy(ctx context.Context) error {
 	b.destroy.Lock()
@@ -74,9 +77,17 @@ func (b *box) kill(ctx context.Context) {
 	if pidfd < 0 {
 		return
 	}
-	select {
-	case <-b.done:
-	case <-ctx.Done(): // the removal of the groups will say what is left
+	slow := time.NewTimer(slowDeath)
+	defer slow.Stop()
+	for {
+		select {
+		case <-b.done:
+			return
+		case <-slow.C: // dying is work, too, and older kernels make it wait for the box's next share
+			b.r.groups.Unthrottle(b.id)
+		case <-ctx.Done(): // the removal of the groups will say what is left
+			return
+		}
 	}
 }
 

@@ -51,6 +51,7 @@ type layout interface {
 	kind() string
 	create(id string, l runtime.Limits, b *Birth) error
 	setLimits(id string, l runtime.Limits) error
+	unthrottle(id string) error
 	usage(id string, u *runtime.Usage) error
 	oomKills(id string) (int64, error)
 	peak(id string) (int64, error)
@@ -158,6 +159,9 @@ func (n *Node) create(id string, uid int, l runtime.Limits, b *Birth) (err error
 
 // SetLimits replaces the limits of a box.
 func (n *Node) SetLimits(id string, l runtime.Limits) error { return n.layout.setLimits(id, l) }
+
+// Unthrottle lifts the CPU limit of a box that is to die, if it is still there.
+func (n *Node) Unthrottle(id string) { _ = n.layout.unthrottle(id) }
 
 // OOMKills is the number of agent processes that the OOM killer took.
 func (n *Node) OOMKills(id string) (int64, error) { return n.layout.oomKills(id) }

@@ -94,6 +94,8 @@ func TestLimitsAreReadBack(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", l, u, err)
 		}
 	}
+	n.Unthrottle("a")
+	n.Unthrottle("absent")
 	if owner, err := n.Owner("a"); err != nil || owner != 400000 {
 		t.Errorf("owner %d, %v", owner, err)
 	}

@@ -141,6 +141,10 @@ func (h *hybrid) setOwn(agent string, l runtime.Limits) error {
 	return writeAt(h.dirs["cpu"], agent+"/cpu.cfs_quota_us", itoa(quota))
 }
 
+func (h *hybrid) unthrottle(id string) error {
+	return writeAt(h.dirs["cpu"], id+".a/cpu.cfs_quota_us", "-1")
+}
+
 func (h *hybrid) setMemory(agent string, bytes int64) error {
 	mem, value := h.dirs["memory"], "-1"
 	if bytes > 0 {

@@ -119,6 +119,8 @@ func (v *v2) setLimits(id string, l runtime.Limits) error {
 	return err
 }
 
+func (v *v2) unthrottle(id string) error { return writeAt(v.root, id+"/agent/cpu.max", "max") }
+
 func (v *v2) usage(id string, u *runtime.Usage) error {
 	agent := id + "/agent/"
 	total, err := readInt(v.root, agent+"memory.current")
