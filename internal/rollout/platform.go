@@ -11,7 +11,7 @@ import (
 // Platform makes sessions. Server is the real one.
 type Platform interface {
 	Create(ctx context.Context, o dsec.CreateOptions) (Session, error)
-	// StopAll ends every session with the label; it is called once, at the end.
+	// StopAll ends every session with the label; it is called at most once, at the end.
 	StopAll(ctx context.Context, label, value string) error
 }
 

@@ -358,3 +358,16 @@ func TestCodeIsAWholeTar(t *testing.T) {
 		}
 	}
 }
+
+// A create that an episode did not wait for goes on by its key: its session is ended with the run.
+func TestNoSessionIsLeftByASlowCreate(t *testing.T) {
+	tasks, err := Read("t", strings.NewReader(`{"id":"a","timeout_ms":1,"steps":[{"exec":{"argv":["true"]}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &memory{live: map[string]bool{}, broken: func(int) error { time.Sleep(10 * time.Millisecond); return nil }}
+	sum, err := New(m, Options{ID: "r"}).Run(t.Context(), tasks)
+	if err != nil || sum.Errors != 1 || len(m.live) != 0 {
+		t.Errorf("%+v, %v; left: %v", sum, err, m.live)
+	}
+}

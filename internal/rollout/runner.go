@@ -37,6 +37,8 @@ type Runner struct {
 	o  Options
 	at counters
 	m  metrics
+	// unsure: a create failed whose session may exist all the same.
+	unsure atomic.Bool
 }
 
 // counters are read while the run goes on.
@@ -96,9 +98,9 @@ feed:
 	return sum, r.finish(ctx, run)
 }
 
-// finish ends sessions that an interrupted create may have left.
+// finish ends sessions that an interrupted create may have left: with its key it goes on without us.
 func (r *Runner) finish(ctx, run context.Context) error {
-	if run.Err() == nil {
+	if run.Err() == nil && !r.unsure.Load() {
 		return nil
 	}
 	c, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWait)
@@ -123,6 +125,9 @@ func (r *Runner) play(ctx context.Context, j job) Result {
 		}
 		o.IdempotencyKey = fmt.Sprintf("%s-%d-%d-%d", r.o.ID, j.task.line, j.index, attempt)
 		e.run(ctx, r.p, o)
+		if e.res.Session == "" {
+			r.unsure.Store(true)
+		}
 		if !e.res.Masked || attempt > r.o.Retries || ctx.Err() != nil || !worthRepeating(&e.res) {
 			return e.res
 		}
