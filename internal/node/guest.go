@@ -29,6 +29,7 @@ func (n *Node) Acquire(ctx context.Context, id string) (guestclient.API, func(),
 		if released.CompareAndSwap(false, true) {
 			s.last.Store(int64(n.cfg.boot()))
 			s.active.Add(-1)
+			n.verify(s)
 		}
 	}
 	state, b := s.current()
@@ -66,6 +67,26 @@ func (n *Node) dialGuest(ctx context.Context, s *session, b *box) (guestclient.A
 	}
 	state, _ := s.current()
 	return nil, unfit(s, state)
+}
+
+// verify connects again, in the background, when the connection was lost while it
+// was used: what broke it may be a guest that no other op can reach either, and then the
+// session ends now and not at its next op.
+func (n *Node) verify(s *session) {
+	g := s.guest.Load()
+	if g == nil || !over((*g).Done()) {
+		return
+	}
+	state, b := s.current()
+	if state != Live && state != Audit || n.enter() != nil {
+		return
+	}
+	go func() {
+		defer n.wg.Done()
+		s.asking.Add(1)
+		defer s.asking.Add(-1)
+		_ = s.dialing.do(n.ctx, &n.wg, func() error { return n.connect(s, b) }) // which draws the consequences
+	}()
 }
 
 var errUnsupported = &errdefs.Error{Reason: errdefs.Unsupported}

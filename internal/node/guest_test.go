@@ -122,6 +122,25 @@ func TestLostConnectionIsMadeAgain(t *testing.T) {
 	}
 }
 
+// A guest that breaks a connection in use and takes no other ends its session without another op.
+func TestLostConnectionInUseIsVerified(t *testing.T) {
+	r := newRig(t)
+	box := r.create("s").Box
+	g, release, err := r.node.Acquire(context.Background(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.guests.fail = context.DeadlineExceeded
+	_ = g.Close()
+	release()
+	if e := r.event(BoxTampered); e.Session != "s" || e.Box != box {
+		t.Errorf("event %+v", e)
+	}
+	eventually(t, "the box is reclaimed", func() bool { return len(r.rt.IDs()) == 0 })
+	r.destroy("s")
+	r.empty()
+}
+
 func TestAcquireOfWhatIsNotThere(t *testing.T) {
 	r := newRig(t)
 	if err := r.acquire("nobody"); !errors.Is(err, errdefs.ErrNotFound) {
