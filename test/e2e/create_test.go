@@ -84,12 +84,17 @@ func tarOf(t *testing.T, files map[string]string) []byte {
 }
 
 func TestCodeIsThereBeforeRunning(t *testing.T) {
-	s := shared.session(t, dsec.CreateOptions{Code: tarOf(t, map[string]string{"src/main.sh": "#!/bin/sh\necho from the code", "../../etc/escape": "x", "/abs": "y"})})
+	s := shared.session(t, dsec.CreateOptions{Code: tarOf(t, map[string]string{"src/main.sh": "#!/bin/sh\necho from the code", "/abs": "y"})})
 	if r := mustRun(t, s, dsec.Command{Argv: []string{"/workspace/src/main.sh"}}); stdout(r) != "from the code\n" {
 		t.Errorf("%q %v", stdout(r), r)
 	}
-	if r := mustRun(t, s, dsec.Command{Script: `stat -c %u:%g /workspace/src/main.sh; ls /etc/escape /abs 2>/dev/null; true`}); stdout(r) != "1000:1000\n" {
+	if r := mustRun(t, s, dsec.Command{Script: `stat -c %u:%g /workspace/src/main.sh; ls /workspace/abs; ls /abs 2>/dev/null; true`}); stdout(r) != "1000:1000\n/workspace/abs\n" {
 		t.Errorf("%q", stdout(r))
+	}
+	_, err := shared.c.Create(t.Context(), dsec.CreateOptions{Code: tarOf(t, map[string]string{"../../etc/escape": "x"})})
+	var e *dsec.Error
+	if !errors.As(err, &e) || e.Class != dsec.ClassUser {
+		t.Errorf("code that climbs: %v", err)
 	}
 }
 

@@ -2,12 +2,16 @@ package e2e
 
 import (
 	"bufio"
+	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/dsec-platform/dsec/internal/launch"
 	dsec "github.com/dsec-platform/dsec/sdk/go"
 )
 
@@ -60,4 +64,25 @@ func phaseOf(t *testing.T, s *dsec.Session) (string, *dsec.Error) {
 		t.Fatal(err)
 	}
 	return info.GetPhase(), dsec.FromWire(info.GetError())
+}
+
+func readAll(t *testing.T, r io.Reader) string {
+	t.Helper()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// inProcesses names the process of the platform, if any, whose environment or arguments hold needle.
+func inProcesses(dataDir, needle string) string {
+	for pid, name := range launch.Processes(dataDir) {
+		for _, f := range []string{"environ", "cmdline"} {
+			if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, f)); err == nil && strings.Contains(string(b), needle) {
+				return fmt.Sprintf("%s of %s", f, name)
+			}
+		}
+	}
+	return ""
 }
