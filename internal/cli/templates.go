@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"io"
 
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
 	dsec "github.com/dsec-platform/dsec/sdk/go"
@@ -61,45 +59,10 @@ func (t remoteTemplates) Verify(ctx context.Context, ref string) (*dsecv1.Templa
 	return r.GetTemplate(), dsec.AsError(err)
 }
 
-// made is a message of Import's and Build's stream.
-type made interface {
-	GetProgress() *dsecv1.Progress
-	GetTemplate() *dsecv1.Template
-}
-
 func (t remoteTemplates) Import(ctx context.Context, r *dsecv1.ImportTemplateRequest, progress func(*dsecv1.Progress)) (*dsecv1.Template, error) {
-	st, err := t.c.Templates.ImportTemplate(ctx, r)
-	if err != nil {
-		return nil, dsec.AsError(err)
-	}
-	defer st.Close()
-	return lastOf(func() (made, error) { return st.Receive() }, progress)
+	return t.c.ImportTemplate(ctx, r, progress)
 }
 
 func (t remoteTemplates) Build(ctx context.Context, r *dsecv1.BuildTemplateRequest, progress func(*dsecv1.Progress)) (*dsecv1.Template, error) {
-	st, err := t.c.Templates.BuildTemplate(ctx, r)
-	if err != nil {
-		return nil, dsec.AsError(err)
-	}
-	defer st.Close()
-	return lastOf(func() (made, error) { return st.Receive() }, progress)
-}
-
-// lastOf shows the progress of a stream and gives the template of its last message.
-func lastOf(receive func() (made, error), progress func(*dsecv1.Progress)) (*dsecv1.Template, error) {
-	for {
-		m, err := receive()
-		if errors.Is(err, io.EOF) {
-			return nil, &dsec.Error{Class: dsec.ClassInfrastructure, Reason: "unavailable", Scope: "platform", Message: "the server ended the call before the template was made", Remedy: "try again"}
-		}
-		if err != nil {
-			return nil, dsec.AsError(err)
-		}
-		if t := m.GetTemplate(); t != nil {
-			return t, nil
-		}
-		if p := m.GetProgress(); p != nil {
-			progress(p)
-		}
-	}
+	return t.c.BuildTemplate(ctx, r, progress)
 }
