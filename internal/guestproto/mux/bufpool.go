@@ -7,9 +7,10 @@ const bufSize = dataChunk + headerSize
 
 var bufs = sync.Pool{New: func() any { return new([bufSize]byte) }}
 
-// getBuf gives n bytes with any content.
+// getBuf gives n bytes with any content. A pooled buffer is at most twice as large
+// as what it holds: credit counts the latter, and the peer chooses it.
 func getBuf(n int) []byte {
-	if n < 4096 || n > bufSize {
+	if n < bufSize/2 || n > bufSize {
 		return make([]byte, n)
 	}
 	return bufs.Get().(*[bufSize]byte)[:n]

@@ -1,8 +1,6 @@
 package mux
 
 import (
-	"bufio"
-	"encoding/binary"
 	"errors"
 	"io"
 	"sync"
@@ -24,8 +22,6 @@ var ErrLost = errors.New("guest closed the connection")
 // Config of a Conn.
 type Config struct {
 	Hello guestproto.Hello
-	// Prefix is written before the hello, in the same write.
-	Prefix []byte
 	// Accept serves a stream that the peer opened, on a goroutine of its own. It
 	// is nil on the client's side: only clients open streams.
 	Accept func(s *Stream, body []byte)
@@ -89,10 +85,8 @@ func newConn(rw io.ReadWriteCloser, cfg Config) *Conn {
 }
 
 func (c *Conn) greet() error {
-	n := len(c.cfg.Prefix)
-	b := append(c.cfg.Prefix[:n:n], make([]byte, headerSize)...)
-	b = guestproto.Marshal(b, &c.cfg.Hello)
-	putHeader(b[n:], frameHello, false, 0, len(b)-n-headerSize)
+	b := guestproto.Marshal(make([]byte, headerSize), &c.cfg.Hello)
+	putHeader(b, frameHello, false, 0, len(b)-headerSize)
 	_, err := c.rw.Write(b)
 	return err
 }
@@ -116,13 +110,6 @@ func (c *Conn) Peer() guestproto.Hello { return c.peer }
 // SinceRead is how long nothing has come from the peer.
 func (c *Conn) SinceRead() time.Duration {
 	return time.Since(epoch) - time.Duration(c.lastRead.Load())
-}
-
-// Streams is the number of open streams.
-func (c *Conn) Streams() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.streams)
 }
 
 // Fail ends the connection and all its streams with err. Only the first call counts.
@@ -149,166 +136,6 @@ func (c *Conn) Fail(err error) {
 // Close ends the connection from this side.
 func (c *Conn) Close() error {
 	c.Fail(ErrClosed)
-	return nil
-}
-
-// Serve reads frames until the connection ends, and gives the reason.
-func (c *Conn) Serve() error {
-	r := bufio.NewReaderSize(c.rw, 4096)
-	for {
-		h, err := readHeader(r)
-		if err == nil {
-			err = c.handle(h, r)
-		}
-		if err == io.EOF {
-			err = ErrLost // streams give io.EOF for their own end only
-		}
-		if err != nil {
-			c.Fail(err)
-			return c.Err()
-		}
-	}
-}
-
-func (c *Conn) handle(h header, r *bufio.Reader) error {
-	c.lastRead.Store(int64(time.Since(epoch)))
-	greeted := false
-	select {
-	case <-c.ready:
-		greeted = true
-	default:
-	}
-	if greeted == (h.typ == frameHello) {
-		return broken("hello is not the first frame")
-	}
-	switch h.typ {
-	case frameMsg, frameData:
-		return c.handlePayload(h, r)
-	}
-	p := make([]byte, h.size)
-	if _, err := io.ReadFull(r, p); err != nil {
-		return err
-	}
-	switch h.typ {
-	case frameHello:
-		if err := guestproto.Unmarshal(p, &c.peer); err != nil {
-			return broken("hello: ", err)
-		}
-		close(c.ready)
-		return nil
-	case frameOpen:
-		return c.handleOpen(h, p)
-	case frameCredit:
-		return c.handleCredit(h, p)
-	case frameReset:
-		return c.handleReset(h, p)
-	case framePing:
-		if c.client || h.size != 8 {
-			return broken("unexpected ping")
-		}
-		return c.write(framePong, false, 0, p)
-	case framePong:
-		return c.handlePong(p)
-	}
-	return broken("frame type ", h.typ)
-}
-
-func (c *Conn) handleOpen(h header, p []byte) error {
-	if c.client || h.id&1 == 0 {
-		return broken("unexpected open of stream ", h.id)
-	}
-	var o openBody
-	if err := guestproto.Unmarshal(p, &o); err != nil {
-		return broken("open: ", err)
-	}
-	c.mu.Lock()
-	if h.id < c.nextID {
-		c.mu.Unlock()
-		return broken("stream ", h.id, " opened again")
-	}
-	if c.err != nil {
-		c.mu.Unlock()
-		return c.err
-	}
-	c.nextID = h.id + 2
-	full := len(c.streams) >= MaxStreams
-	s := newStream(c, h.id, o.kind)
-	s.recvEnd = h.end
-	if !full {
-		c.streams[h.id] = s
-	} else {
-		c.ignore += 2 * Window
-	}
-	c.mu.Unlock()
-	if full {
-		e := &guestproto.WireError{Class: "limit", Reason: "rate_limited", Object: "guest", Message: "too many streams are open", Remedy: "wait for some to end"}
-		return c.write(frameReset, false, h.id, guestproto.Marshal(nil, e))
-	}
-	go c.cfg.Accept(s, o.body)
-	return nil
-}
-
-// find gives the stream of a frame; nil without error when this side has given it up.
-func (c *Conn) find(h header) (*Stream, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.streams[h.id]; s != nil {
-		return s, nil
-	}
-	if c.err != nil {
-		return nil, c.err
-	}
-	if h.id&1 == 0 || h.id >= c.nextID {
-		return nil, broken("frame type ", h.typ, " on stream ", h.id, ", which was never opened")
-	}
-	c.ignore -= h.size + frameCost
-	if c.ignore < 0 {
-		return nil, broken("frames on closed streams")
-	}
-	return nil, nil
-}
-
-func (c *Conn) handlePayload(h header, r *bufio.Reader) error {
-	s, err := c.find(h)
-	if err != nil {
-		return err
-	}
-	if s == nil {
-		_, err := r.Discard(h.size)
-		return err
-	}
-	p := getBuf(h.size)
-	if _, err := io.ReadFull(r, p); err != nil {
-		return err
-	}
-	return s.push(Frame{Data: h.typ == frameData, Payload: p}, h.end)
-}
-
-func (c *Conn) handleCredit(h header, p []byte) error {
-	s, err := c.find(h)
-	if err != nil || s == nil {
-		return err
-	}
-	if len(p) != 4 {
-		return broken("credit of ", len(p), " bytes")
-	}
-	return s.credit(binary.LittleEndian.Uint32(p))
-}
-
-func (c *Conn) handleReset(h header, p []byte) error {
-	s, err := c.find(h)
-	if err != nil || s == nil {
-		return err
-	}
-	e := &guestproto.WireError{}
-	if err := guestproto.Unmarshal(p, e); err != nil {
-		return broken("reset: ", err)
-	}
-	if e.Reason == "" {
-		e.Class, e.Reason, e.Message, e.Remedy = "user", "canceled", "the stream was reset", "send the request again"
-	}
-	c.forget(s, false)
-	s.fail(e)
 	return nil
 }
 

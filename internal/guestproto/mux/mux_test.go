@@ -66,7 +66,9 @@ func TestEchoLargerThanWindow(t *testing.T) {
 	if err != nil || !bytes.Equal(got, want) {
 		t.Fatalf("got %d bytes, %v", len(got), err)
 	}
-	if n := c.Streams(); n != 0 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.streams); n != 0 {
 		t.Errorf("%d streams left", n)
 	}
 }
