@@ -38,7 +38,7 @@ func TestKillAtRandomMoments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := dsec.New(dsec.Options{URL: e.URL(), APIKey: key, RetryFor: 30 * time.Second})
+	client, err := dsec.New(dsec.Options{URL: e.URL(), APIKey: key, RetryFor: patience(30 * time.Second)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestKillAtRandomMoments(t *testing.T) {
 		}
 		if what != 1 {
 			e.Kill()
-			startCtx, cancel := context.WithTimeout(ctx, 30*time.Second)
+			startCtx, cancel := context.WithTimeout(ctx, patience(30*time.Second))
 			err := e.Restart(startCtx)
 			cancel()
 			if err != nil {

@@ -18,7 +18,7 @@ import (
 
 func mustRun(t *testing.T, s *dsec.Session, cmd dsec.Command) *dsec.Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience(time.Minute))
 	defer cancel()
 	r, err := s.Run(ctx, cmd)
 	if err != nil {
@@ -96,7 +96,7 @@ func TestTimeoutKillsTheTree(t *testing.T) {
 	s := shared.session(t, dsec.CreateOptions{})
 	start := time.Now()
 	r := mustRun(t, s, dsec.Command{Script: `echo begin; setsid nohup sh -c 'sleep 300' & (sleep 301 &) ; sleep 302`, Timeout: 500 * time.Millisecond})
-	if !r.GetTimedOut() || stdout(r) != "begin\n" || time.Since(start) > 5*time.Second {
+	if !r.GetTimedOut() || stdout(r) != "begin\n" || time.Since(start) > patience(5*time.Second) {
 		t.Errorf("timed out %v, output %q, after %v", r.GetTimedOut(), stdout(r), time.Since(start))
 	}
 	if r := mustRun(t, s, dsec.Command{Script: `cat /proc/[0-9]*/comm | grep -c sleep`}); stdout(r) != "0\n" {
@@ -106,12 +106,13 @@ func TestTimeoutKillsTheTree(t *testing.T) {
 
 func TestBackgroundWithInheritedPipes(t *testing.T) {
 	s := shared.session(t, dsec.CreateOptions{})
+	later := patience(time.Second)
 	start := time.Now()
-	r := mustRun(t, s, dsec.Command{OpID: "bg", Script: `(sleep 1; echo later; sleep 300) & echo now`})
-	if time.Since(start) > 900*time.Millisecond || !strings.HasPrefix(stdout(r), "now") || r.GetSurvivors() == 0 {
+	r := mustRun(t, s, dsec.Command{OpID: "bg", Script: fmt.Sprintf(`(sleep %d; echo later; sleep 300) & echo now`, int(later.Seconds()))})
+	if time.Since(start) > later*9/10 || !strings.HasPrefix(stdout(r), "now") || r.GetSurvivors() == 0 {
 		t.Errorf("after %v: %q, %d survivors", time.Since(start), stdout(r), r.GetSurvivors())
 	}
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience(10 * time.Second))
 	for {
 		op, err := s.Op(t.Context(), "bg", true)
 		if err != nil {

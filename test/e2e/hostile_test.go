@@ -184,11 +184,14 @@ func TestHostileLearner(t *testing.T) {
 				spec += "fs: {rootfs: {readonly: false}, writable_size_limit: 64Mi}\n"
 			}
 			s := shared.session(t, dsec.CreateOptions{Template: tpl, SpecYAML: spec})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), patience(time.Minute))
 			defer cancel()
 			cmd := dsec.Command{Script: a.script, Timeout: a.timeout}
 			if cmd.Timeout == 0 {
 				cmd.Timeout = 15 * time.Second
+			}
+			if cmd.Timeout > 5*time.Second { // not what is meant to run into it
+				cmd.Timeout = patience(cmd.Timeout)
 			}
 			if a.root {
 				cmd.User = "root"
@@ -204,7 +207,7 @@ func TestHostileLearner(t *testing.T) {
 			}
 			noInfrastructure(t, dsec.FromWire(r.GetError()))
 			// The box answers, or (when it wrecked its own programs) refuses with a user's error.
-			r, err = s.Run(ctx, dsec.Command{Argv: []string{"/bin/true"}, Timeout: 10 * time.Second})
+			r, err = s.Run(ctx, dsec.Command{Argv: []string{"/bin/true"}, Timeout: patience(10 * time.Second)})
 			noInfrastructure(t, err)
 			if err == nil && !a.wrecks && (r.GetExitCode() != 0 || r.GetError() != nil) {
 				t.Errorf("afterwards true ended with %v", r)
@@ -282,7 +285,7 @@ func TestPlantedSymlinks(t *testing.T) {
 			rc.Close()
 		}
 	}
-	short, cancel := context.WithTimeout(ctx, 10*time.Second)
+	short, cancel := context.WithTimeout(ctx, patience(10*time.Second))
 	defer cancel()
 	if rc, err := s.ReadFile(short, "/workspace/fifo", dsec.ReadOptions{}); err == nil {
 		rc.Close()

@@ -80,7 +80,7 @@ func start(ctx context.Context, args ...string) (*env, error) {
 
 // end stops every session and the daemon and tells what is left.
 func (e *env) end() []string {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience(time.Minute))
 	defer cancel()
 	if _, err := e.c.Stop(ctx, &dsec.Selector{All: true}, "end of the tests"); err != nil {
 		return []string{"stop: " + err.Error()}
@@ -107,7 +107,7 @@ func (e *env) end() []string {
 // startOwn gives a test its own daemon.
 func startOwn(t *testing.T, args ...string) *env {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience(30*time.Second))
 	defer cancel()
 	e, err := start(ctx, args...)
 	if err != nil {
@@ -124,14 +124,14 @@ func startOwn(t *testing.T, args ...string) *env {
 // session makes a session that ends with the test.
 func (e *env) session(t *testing.T, o dsec.CreateOptions) *dsec.Session {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience(30*time.Second))
 	defer cancel()
 	s, err := e.c.Create(ctx, o)
 	if err != nil {
 		t.Fatalf("create: %v", err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), patience(time.Minute))
 		defer cancel()
 		if err := s.Stop(ctx, "end of the test"); err != nil {
 			t.Errorf("stop: %v", err)

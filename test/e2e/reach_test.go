@@ -43,7 +43,7 @@ func TestDialIntoTheBox(t *testing.T) {
 	watch(p).shows(t, "listening")
 	for _, to := range []struct{ network, addr string }{{"tcp", "127.0.0.1:8000"}, {"tcp", "localhost:8000"}, {"unix", "/workspace/sock"}} {
 		t.Run(to.network+" "+to.addr, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience(30*time.Second))
 			defer cancel()
 			conn, err := s.Dial(ctx, to.network, to.addr)
 			if err != nil {
@@ -76,7 +76,7 @@ func TestDialIntoTheBox(t *testing.T) {
 
 func TestWatch(t *testing.T) {
 	s := shared.session(t, dsec.CreateOptions{})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience(30*time.Second))
 	defer cancel()
 	mustRun(t, s, dsec.Command{Script: "mkdir -p /workspace/tree/sub"})
 	events := make(chan *dsec.FileChange, 1000)

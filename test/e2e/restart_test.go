@@ -16,7 +16,7 @@ import (
 
 func (e *env) again(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience(30*time.Second))
 	defer cancel()
 	if err := e.Restart(ctx); err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestStopRestartDown(t *testing.T) {
 	if err := e.Stop(); err != nil {
 		t.Fatalf("graceful stop: %v\n%s", err, e.Log())
 	}
-	if d := time.Since(start); d > 20*time.Second {
+	if d := time.Since(start); d > patience(20*time.Second) {
 		t.Errorf("it took %v", d)
 	}
 	p.Close()

@@ -82,7 +82,7 @@ func TestStalledGuest(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience(2*time.Minute))
 	defer cancel()
 	_, err := s.Sh(ctx, "true")
 	tampered(t, "an op", err)
@@ -130,7 +130,7 @@ s = socket.socket(socket.AF_UNIX); s.bind("/workspace/s"); os.mkfifo("/workspace
 			if _, err := s.WriteFile(t.Context(), "/workspace/before", strings.NewReader("x"), dsec.WriteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience(20*time.Second))
 			defer cancel()
 			ours := func(what string, err error) {
 				t.Helper()
@@ -144,10 +144,10 @@ s = socket.socket(socket.AF_UNIX); s.bind("/workspace/s"); os.mkfifo("/workspace
 			ours("the attack", err)
 			time.Sleep(700 * time.Millisecond)
 			for range 3 {
-				r, err := s.Run(ctx, dsec.Command{Argv: []string{"/bin/true"}, Timeout: 3 * time.Second})
+				r, err := s.Run(ctx, dsec.Command{Argv: []string{"/bin/true"}, Timeout: patience(3 * time.Second)})
 				ours("exec", err)
 				ours("exec", asErr(r.GetError()))
-				short, cancel := context.WithTimeout(ctx, 3*time.Second)
+				short, cancel := context.WithTimeout(ctx, patience(3*time.Second))
 				_, err = s.WriteFile(short, "/workspace/after", strings.NewReader("x"), dsec.WriteOptions{})
 				ours("write", err)
 				if rc, err := s.ReadFile(short, "/etc/hostname", dsec.ReadOptions{}); err == nil {

@@ -54,7 +54,7 @@ func (s *screen) String() string {
 
 func (s *screen) shows(t *testing.T, text string) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience(20 * time.Second))
 	for !strings.Contains(s.String(), text) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the terminal does not show %q:\n%q", text, s.String())
@@ -67,7 +67,7 @@ func (s *screen) ends(t *testing.T) *dsec.Result {
 	t.Helper()
 	select {
 	case <-s.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience(20 * time.Second)):
 		t.Fatalf("it does not end; the terminal shows %q", s.String())
 	}
 	if s.exit == nil {

@@ -15,10 +15,19 @@ import (
 	dsec "github.com/dsec-platform/dsec/sdk/go"
 )
 
+// patience stretches a time limit where the machine is known to be slow:
+// DSEC_TEST_SLOW says how many times (an emulated one).
+func patience(d time.Duration) time.Duration {
+	if slow, err := strconv.Atoi(os.Getenv("DSEC_TEST_SLOW")); err == nil && slow > 0 {
+		return d * time.Duration(slow)
+	}
+	return d
+}
+
 // eventually waits until ok holds. The machine may be slow: it waits long.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(patience(30 * time.Second))
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("in vain waited for: %s", what)
