@@ -42,6 +42,9 @@ type Config struct {
 	// RetryMin and RetryMax bound the pause between attempts at a reclaim or a
 	// write that failed; 50 ms and 10 s.
 	RetryMin, RetryMax time.Duration
+	// KeepEnded is how long the record of a session is kept after its end; 30 days. It is at
+	// least as long as idempotency keys stand.
+	KeepEnded time.Duration
 	// Housekeeping is the pause between two looks at what may have been missed; 5 s.
 	Housekeeping time.Duration
 }
@@ -87,6 +90,8 @@ func New(cfg Config) *Control {
 	def(&cfg.RetryMin, 50*time.Millisecond)
 	def(&cfg.RetryMax, 10*time.Second)
 	def(&cfg.Housekeeping, 5*time.Second)
+	def(&cfg.KeepEnded, 30*24*time.Hour)
+	cfg.KeepEnded = max(cfg.KeepEnded, keyWindow)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -151,9 +156,23 @@ func (c *Control) housekeep() {
 		c.repair()
 		if now := c.cfg.Now(); now.Sub(expired) > time.Hour {
 			expired = now
-			if _, err := c.store.ExpireKeys(c.ctx, now.Add(-keyWindow)); err != nil && c.ctx.Err() == nil {
-				c.log.Warn("old idempotency keys could not be removed", "err", err)
+			if err := c.expire(now); err != nil && c.ctx.Err() == nil {
+				c.log.Warn("old records could not be removed", "err", err)
 			}
+		}
+	}
+}
+
+// expire removes what nobody needs any more, a little at a time: creates wait for the same writer.
+func (c *Control) expire(now time.Time) error {
+	if _, err := c.store.ExpireKeys(c.ctx, now.Add(-keyWindow)); err != nil {
+		return err
+	}
+	const some = 256
+	for {
+		n, err := c.store.ExpireSessions(c.ctx, now.Add(-c.cfg.KeepEnded), some)
+		if err != nil || n < some {
+			return err
 		}
 	}
 }

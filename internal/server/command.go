@@ -33,6 +33,7 @@ The file of --config (YAML) may have:
                       declared_peak}, task_timeout_seconds
   data_mounts:        host directories that sessions may mount read-only
   pool_templates:     templates whose warm pool is filled before anybody asks
+  keep_sessions_days: how long the records of ended sessions are kept (30)
   reserve_memory:     memory kept from boxes, such as 2Gi`,
 		Example: `  dsec up
   dsec up --data-dir /srv/dsec --listen 127.0.0.1:7070 --config /etc/dsec.yaml

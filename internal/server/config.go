@@ -18,6 +18,8 @@ type File struct {
 	// PoolTemplates are templates whose pool is kept filled (min_idle) before
 	// anybody asks; others get a pool with their first create.
 	PoolTemplates []string `yaml:"pool_templates"`
+	// KeepSessionsDays is how long the record of an ended session is kept; 0: 30 days.
+	KeepSessionsDays int `yaml:"keep_sessions_days"`
 	// ReserveMemory is kept from boxes for the machine itself.
 	ReserveMemory spec.Bytes `yaml:"reserve_memory"`
 }

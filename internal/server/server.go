@@ -175,7 +175,8 @@ func (s *server) open(ctx context.Context) error {
 	}
 	s.onClose(n.Close)
 	shared := pooledTemplates{templates, n}
-	ctl := control.New(control.Config{Store: db, Node: n, Templates: shared, Scheduler: sched, DataMounts: s.cfg.File.DataMounts, Logger: s.log})
+	ctl := control.New(control.Config{Store: db, Node: n, Templates: shared, Scheduler: sched, DataMounts: s.cfg.File.DataMounts, Logger: s.log,
+		KeepEnded: time.Duration(min(s.cfg.File.KeepSessionsDays, 36_500)) * 24 * time.Hour})
 	if err := ctl.Start(ctx); err != nil {
 		return err
 	}

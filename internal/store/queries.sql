@@ -87,3 +87,13 @@ delete from idempotency_keys where created_at <= sqlc.arg(created_at);
 
 -- name: DeleteLabels :exec
 delete from session_labels where session = sqlc.arg(session);
+
+-- name: ExpireLabels :exec
+delete from session_labels where session in (
+    select s.id from sessions s where s.ended_at > 0 and s.ended_at <= sqlc.arg(before) order by s.ended_at, s.id limit sqlc.arg(most)
+);
+
+-- name: ExpireSessions :execrows
+delete from sessions where id in (
+    select s.id from sessions s where s.ended_at > 0 and s.ended_at <= sqlc.arg(before) order by s.ended_at, s.id limit sqlc.arg(most)
+);

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/session"
@@ -189,4 +190,16 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 		}
 		return errdefs.Userf(errdefs.Conflict, "session "+id, "stop it first", "it has not ended")
 	})
+}
+
+// ExpireSessions forgets at most most sessions that ended before, oldest first, and tells how many.
+func (s *Store) ExpireSessions(ctx context.Context, before time.Time, most int) (n int64, err error) {
+	err = s.w.do(ctx, func(ctx context.Context, q *db.Queries) error {
+		if err := q.ExpireLabels(ctx, db.ExpireLabelsParams{Before: micros(before), Most: int32(most)}); err != nil {
+			return err
+		}
+		n, err = q.ExpireSessions(ctx, db.ExpireSessionsParams{Before: micros(before), Most: int32(most)})
+		return err
+	})
+	return n, err
 }

@@ -39,6 +39,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.expireIdempotencyKeysStmt, err = db.PrepareContext(ctx, expireIdempotencyKeys); err != nil {
 		return nil, fmt.Errorf("error preparing query ExpireIdempotencyKeys: %w", err)
 	}
+	if q.expireLabelsStmt, err = db.PrepareContext(ctx, expireLabels); err != nil {
+		return nil, fmt.Errorf("error preparing query ExpireLabels: %w", err)
+	}
+	if q.expireSessionsStmt, err = db.PrepareContext(ctx, expireSessions); err != nil {
+		return nil, fmt.Errorf("error preparing query ExpireSessions: %w", err)
+	}
 	if q.getIdempotencyKeyStmt, err = db.PrepareContext(ctx, getIdempotencyKey); err != nil {
 		return nil, fmt.Errorf("error preparing query GetIdempotencyKey: %w", err)
 	}
@@ -121,6 +127,16 @@ func (q *Queries) Close() error {
 	if q.expireIdempotencyKeysStmt != nil {
 		if cerr := q.expireIdempotencyKeysStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing expireIdempotencyKeysStmt: %w", cerr)
+		}
+	}
+	if q.expireLabelsStmt != nil {
+		if cerr := q.expireLabelsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing expireLabelsStmt: %w", cerr)
+		}
+	}
+	if q.expireSessionsStmt != nil {
+		if cerr := q.expireSessionsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing expireSessionsStmt: %w", cerr)
 		}
 	}
 	if q.getIdempotencyKeyStmt != nil {
@@ -257,6 +273,8 @@ type Queries struct {
 	deleteIdempotencyKeyStmt  *sql.Stmt
 	deleteLabelsStmt          *sql.Stmt
 	expireIdempotencyKeysStmt *sql.Stmt
+	expireLabelsStmt          *sql.Stmt
+	expireSessionsStmt        *sql.Stmt
 	getIdempotencyKeyStmt     *sql.Stmt
 	getKeyStmt                *sql.Stmt
 	getProjectStmt            *sql.Stmt
@@ -286,6 +304,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteIdempotencyKeyStmt:  q.deleteIdempotencyKeyStmt,
 		deleteLabelsStmt:          q.deleteLabelsStmt,
 		expireIdempotencyKeysStmt: q.expireIdempotencyKeysStmt,
+		expireLabelsStmt:          q.expireLabelsStmt,
+		expireSessionsStmt:        q.expireSessionsStmt,
 		getIdempotencyKeyStmt:     q.getIdempotencyKeyStmt,
 		getKeyStmt:                q.getKeyStmt,
 		getProjectStmt:            q.getProjectStmt,

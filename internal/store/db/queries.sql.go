@@ -71,6 +71,41 @@ func (q *Queries) ExpireIdempotencyKeys(ctx context.Context, createdAt int64) (i
 	return result.RowsAffected()
 }
 
+const expireLabels = `-- name: ExpireLabels :exec
+delete from session_labels where session in (
+    select s.id from sessions s where s.ended_at > 0 and s.ended_at <= $1 order by s.ended_at, s.id limit $2
+)
+`
+
+type ExpireLabelsParams struct {
+	Before int64
+	Most   int32
+}
+
+func (q *Queries) ExpireLabels(ctx context.Context, arg ExpireLabelsParams) error {
+	_, err := q.exec(ctx, q.expireLabelsStmt, expireLabels, arg.Before, arg.Most)
+	return err
+}
+
+const expireSessions = `-- name: ExpireSessions :execrows
+delete from sessions where id in (
+    select s.id from sessions s where s.ended_at > 0 and s.ended_at <= $1 order by s.ended_at, s.id limit $2
+)
+`
+
+type ExpireSessionsParams struct {
+	Before int64
+	Most   int32
+}
+
+func (q *Queries) ExpireSessions(ctx context.Context, arg ExpireSessionsParams) (int64, error) {
+	result, err := q.exec(ctx, q.expireSessionsStmt, expireSessions, arg.Before, arg.Most)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const getIdempotencyKey = `-- name: GetIdempotencyKey :one
 select project, key, digest, request, count, created_at from idempotency_keys where project = $1 and key = $2
 `

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/session"
@@ -189,5 +190,28 @@ func listPages(t *testing.T, s *store.Store) {
 				t.Fatalf("newest %v: %s before %s", newest, seen[i-1], seen[i])
 			}
 		}
+	}
+}
+
+func expiry(t *testing.T, s *store.Store) {
+	var all []*store.Session
+	for i := range 5 {
+		rec := Sample("p", i+1)
+		insert(t, s, rec)
+		all = append(all, rec)
+	}
+	for _, rec := range all[:4] {
+		apply(t, s, rec, session.Stop{Reason: "x"})
+	}
+	if n, err := s.ExpireSessions(t.Context(), all[0].Ended.Add(-time.Second), 10); err != nil || n != 0 {
+		t.Fatalf("too early: %d %v", n, err)
+	}
+	for _, want := range []int64{3, 1, 0} {
+		if n, err := s.ExpireSessions(t.Context(), all[0].Ended.Add(time.Hour), 3); err != nil || n != want {
+			t.Fatalf("expired %d, want %d: %v", n, want, err)
+		}
+	}
+	if left, err := s.List(t.Context(), store.Filter{Project: "p"}); err != nil || len(left) != 1 || left[0].ID != all[4].ID {
+		t.Fatalf("left %v %v", left, err)
 	}
 }

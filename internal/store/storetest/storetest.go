@@ -26,6 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) (s *store.Store, reopen func() *s
 		{"RoundTrip", roundTrip},
 		{"CompareAndSwap", compareAndSwap},
 		{"Quota", quota},
+		{"Expiry", expiry},
 		{"PlatformBound", platformBound},
 		{"InsertIsOneTransaction", insertIsOneTransaction},
 		{"Delete", deleteEnded},
