@@ -10,8 +10,9 @@ import (
 
 // box is one box of the node, from its admission to the proof that nothing of it is left.
 type box struct {
-	id string
-	rt runtime.Runtime
+	id    string
+	rt    runtime.Runtime
+	store poolStore // of one with a writable root that was made for the pool
 
 	mu      sync.Mutex
 	meta    meta

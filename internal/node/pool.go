@@ -93,8 +93,9 @@ func (p *pools) claim(key poolKey, root runtime.Root, store poolStore, now time.
 	}
 	q.model.Arrive(now, 1)
 	for len(q.idle) > 0 {
-		b := q.idle[len(q.idle)-1]
-		q.idle = q.idle[:len(q.idle)-1]
+		i := q.fitting(store)
+		b := q.idle[i]
+		q.idle = slices.Delete(q.idle, i, i+1)
 		if r := b.runtimeBox(); r != nil && !ended(r) {
 			p.hits++
 			return b, ""
@@ -105,6 +106,18 @@ func (p *pools) claim(key poolKey, root runtime.Root, store poolStore, now time.
 		return nil, coldFirst
 	}
 	return nil, coldEmpty
+}
+
+// fitting gives the place of the newest idle box whose store is the one that is asked for, or of
+// the newest: not every store can be changed at the claim. There is one.
+func (q *pool) fitting(store poolStore) int {
+	newest := len(q.idle) - 1
+	for i := newest; i >= 0 && q.key.rootWritable; i-- {
+		if q.idle[i].store == store {
+			return i
+		}
+	}
+	return newest
 }
 
 // giveBack returns a box that was not claimed after all.

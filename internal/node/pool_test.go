@@ -160,6 +160,20 @@ func TestPoolFollowsTheStoreOfWritableRoots(t *testing.T) {
 	}
 }
 
+func TestPoolPrefersTheStoreThatIsAskedFor(t *testing.T) {
+	disk := func(size int64) poolStore { return poolStore{"disk", size} }
+	q := &pool{key: poolKey{rootWritable: true}, idle: []*box{{store: disk(1)}, {store: disk(2)}, {store: disk(1)}, {store: disk(3)}}}
+	for size, want := range map[int64]int{1: 2, 2: 1, 3: 3, 4: 3} {
+		if got := q.fitting(disk(size)); got != want {
+			t.Errorf("size %d: box %d, want %d", size, got, want)
+		}
+	}
+	q.key.rootWritable = false
+	if got := q.fitting(disk(1)); got != 3 {
+		t.Errorf("a read-only root: box %d", got)
+	}
+}
+
 func TestIdleBoxesGiveWayToSessions(t *testing.T) {
 	r := newRig(t, withPool(spec.Pool{MinIdle: 4, MaxIdle: 4}), func(c *Config) {
 		c.Memory = 32 * mib

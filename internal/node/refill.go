@@ -221,6 +221,9 @@ func (n *Node) makePooled(q *pool, root runtime.Root, store poolStore) (*box, er
 		ID: b.id, Root: root, RootWritable: q.key.rootWritable, Pooled: true,
 		Claim: runtime.Claim{Limits: m.Limits, Store: store.kind, StoreSize: store.size},
 	})
+	if q.key.rootWritable {
+		b.store = store
+	}
 	if err == nil {
 		err = n.journal.append(&record{Kind: recPool, Box: b.id})
 	}
