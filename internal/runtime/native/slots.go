@@ -2,6 +2,7 @@ package native
 
 import (
 	"hash/fnv"
+	"maps"
 	"sync"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
@@ -74,4 +75,11 @@ func (s *slots) free(slot int, id string) {
 	if s.owner[slot] == id {
 		delete(s.owner, slot)
 	}
+}
+
+// freeAll gives back what id has, whatever slot that is.
+func (s *slots) freeAll(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.owner, func(_ int, owner string) bool { return owner == id })
 }

@@ -118,6 +118,10 @@ func (c *spawnClient) killHung() {
 	for _, pid := range c.groups.Spawners() {
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
+	// While it dies its socket still takes connections.
+	ctx, cancel := context.WithTimeout(context.Background(), c.patience)
+	defer cancel()
+	_ = c.groups.AwaitSpawners(ctx) // if it cannot even die, the next attempt says so
 }
 
 func (c *spawnClient) path() string {

@@ -62,15 +62,11 @@ func (r *Runtime) sweepOne(id string) []runtime.Orphan {
 
 // removeByID does what a box's Destroy does for a box that nobody has a handle of.
 func (r *Runtime) removeByID(id string) error {
-	slot := -1
-	if owner, err := r.groups.Owner(id); err == nil {
-		slot = slotOf(int(owner))
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
 	err := errors.Join(r.removeGroups(ctx, id), r.removeSocket(id), r.stores.Remove(id))
-	if err == nil && slot >= 0 {
-		r.slots.free(slot, id)
+	if err == nil {
+		r.slots.freeAll(id)
 	}
 	return err
 }

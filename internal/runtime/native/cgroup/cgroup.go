@@ -226,6 +226,9 @@ func (n *Node) Parking() (dir int, join []int, err error) {
 // Spawners gives the processes in the parking group.
 func (n *Node) Spawners() []int { return n.Pids(parking) }
 
+// AwaitSpawners returns when no process is in the parking group.
+func (n *Node) AwaitSpawners(ctx context.Context) error { return n.AwaitEmpty(ctx, parking) }
+
 // Close closes descriptors; groups stay.
 func (n *Node) Close() {
 	if n.layout != nil {
@@ -243,7 +246,7 @@ func (n *Node) RemoveRoot(ctx context.Context) error {
 	if ids, err := n.List(); err != nil || len(ids) > 0 {
 		return errors.Join(err, wrap("rmdir", n.name, unix.EBUSY))
 	}
-	if err := n.AwaitEmpty(ctx, parking); err != nil {
+	if err := n.AwaitSpawners(ctx); err != nil {
 		return err
 	}
 	var errs []error
