@@ -2,6 +2,7 @@ package guest
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 )
 
@@ -9,7 +10,7 @@ import (
 type table[T entry] struct {
 	mu      sync.Mutex
 	byID    map[string]T
-	order   []string // oldest first; may name ids that are gone
+	order   []string // oldest first
 	seed    maphash.Seed
 	evicted [2]map[uint64]struct{} // two generations of ids that must not run again
 	keep    int                    // settled entries are evicted beyond this many in all
@@ -75,16 +76,13 @@ func (t *table[T]) evict() bool {
 
 func (t *table[T]) evictLocked() bool {
 	for i, id := range t.order {
-		e, ok := t.byID[id]
-		if ok && !e.settled() {
+		e := t.byID[id]
+		if !e.settled() {
 			continue
 		}
 		// Entries before i are unfinished and stay in order.
 		copy(t.order[1:i+1], t.order[:i])
 		t.order = t.order[1:]
-		if !ok {
-			return t.evictLocked()
-		}
 		delete(t.byID, id)
 		if len(t.evicted[0]) >= maxEvicted {
 			t.evicted[0], t.evicted[1] = nil, t.evicted[0]
@@ -102,8 +100,9 @@ func (t *table[T]) evictLocked() bool {
 // drop takes an entry out that never ran: its id may be used again.
 func (t *table[T]) drop(id string) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	delete(t.byID, id)
-	t.mu.Unlock()
+	t.order = slices.DeleteFunc(t.order, func(o string) bool { return o == id })
 }
 
 // all gives the entries, oldest first.
@@ -112,9 +111,7 @@ func (t *table[T]) all() []T {
 	defer t.mu.Unlock()
 	list := make([]T, 0, len(t.byID))
 	for _, id := range t.order {
-		if e, ok := t.byID[id]; ok {
-			list = append(list, e)
-		}
+		list = append(list, t.byID[id])
 	}
 	return list
 }
