@@ -18,6 +18,12 @@ elif [ $# -gt 0 ]; then
 else
   mapfile -t packages < <(grep -v '^#' "$here/packages")
 fi
+declare -A pattern=()
+for i in "${!packages[@]}"; do
+  p=${packages[i]%% *}
+  [ "$p" = "${packages[i]}" ] || pattern[$p]=${packages[i]#* }
+  packages[i]=$p
+done
 
 # 1. The kernel and its modules, from Debian's package.
 if [ ! -s "$cache/vmlinuz" ]; then
@@ -60,10 +66,9 @@ for p in ${packages[@]+"${packages[@]}"}; do
   [ -f "$disk/bin/$name.test" ] || { say "$p has no tests"; exit 1; }
   mkdir -p "$disk/src/$p"
   if [ -d "$p/testdata" ]; then cp -r "$p/testdata" "$disk/src/$p/"; fi
-  echo "$p" >> "$disk/order"
+  echo "$p ${RUN:-${pattern[$p]:-}}" >> "$disk/order"
 done
 if [ ${#command[@]} -gt 0 ]; then printf '%q ' "${command[@]}" > "$disk/command"; else echo "/suite/suite.sh" > "$disk/command"; fi
-printf '%s' "${RUN:-}" > "$disk/run"
 printf '%s' "${VERBOSE:-}" > "$disk/verbose"
 truncate -s 4G "$work/suite.img"
 mke2fs -q -F -t ext4 -d "$disk" "$work/suite.img"
@@ -100,7 +105,7 @@ timeout "${QEMU_TIMEOUT:-1500}" qemu-system-x86_64 -machine q35,accel=tcg -cpu m
   -kernel "$cache/vmlinuz" -initrd "$work/initrd.gz" \
   -drive "file=$cache/base.img,if=virtio,format=raw,cache=unsafe,snapshot=on" \
   -drive "file=$work/suite.img,if=virtio,format=raw,cache=unsafe" \
-  -append "console=ttyS0 quiet panic=-1 cgroup_no_v1=all mitigations=off" </dev/null > >(sed -u 's/\r$//') 2>&1 &
+  -append "console=ttyS0 loglevel=2 panic=-1 cgroup_no_v1=all mitigations=off" </dev/null > >(sed -u 's/\r$//') 2>&1 &
 wait $! || say "the machine ended with $?"
 verdict=$(tr -d '\r\n' < "$work/verdict")
 [ "$verdict" = "exit 0" ] || { say "failed: ${verdict:-no verdict: the machine died or ran out of time}"; exit 1; }
