@@ -13,11 +13,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
 	"github.com/dsec-platform/dsec/internal/bench"
 	"github.com/dsec-platform/dsec/internal/cli"
 	"github.com/dsec-platform/dsec/internal/launch"
 	"github.com/dsec-platform/dsec/internal/runtime/native"
 	"github.com/dsec-platform/dsec/internal/spec"
+	"github.com/dsec-platform/dsec/internal/specwire"
 	dsec "github.com/dsec-platform/dsec/sdk/go"
 )
 
@@ -38,7 +40,8 @@ type benchRun struct {
 	rootfs   string
 	upArgs   []string
 	daemon   *launch.Daemon
-	resolved spec.Sandbox
+	over     spec.Sandbox // of the flags
+	resolved spec.Sandbox // with the template's and the production defaults
 }
 
 func newBench(env *cli.Env) *cobra.Command {
@@ -119,16 +122,20 @@ func (b *benchRun) with(run func(context.Context) ([]bench.Result, map[string]st
 		if err := b.prepare(); err != nil {
 			return err
 		}
+		defer func() {
+			if b.daemon == nil {
+				return
+			}
+			err = errors.Join(err, b.daemon.Stop())
+			if _, e := Down(context.WithoutCancel(ctx), b.daemon.DataDir()); e != nil {
+				err = errors.Join(err, e)
+			}
+		}()
 		if err := b.connect(ctx); err != nil {
 			return err
 		}
-		if b.daemon != nil {
-			defer func() {
-				err = errors.Join(err, b.daemon.Stop())
-				if _, e := Down(context.WithoutCancel(ctx), b.daemon.DataDir()); e != nil {
-					err = errors.Join(err, e)
-				}
-			}()
+		if err := b.resolve(ctx); err != nil {
+			return err
 		}
 		digest := sha256.Sum256(must(json.Marshal(b.resolved)))
 		head, err := bench.Describe(ctx, b.o.Client, b.template, "sha256:"+hex.EncodeToString(digest[:]), nil)
@@ -172,7 +179,7 @@ func (b *benchRun) prepare() error {
 	default:
 		return fmt.Errorf("--mode %s: use cold or pooled", b.mode)
 	}
-	b.resolved = spec.Resolve(spec.Sandbox{}, over)
+	b.over = over
 	b.o.SpecYAML = string(must(json.Marshal(over))) // JSON is YAML
 	b.o.Template = b.template
 	if b.template == "" {
@@ -190,6 +197,16 @@ func (b *benchRun) prepare() error {
 	}
 	b.o.Progress = func(s string) { fmt.Fprintln(b.env.Err, "bench: "+s) }
 	return b.o.Load.Validate()
+}
+
+// resolve gives the spec that the boxes have.
+func (b *benchRun) resolve(ctx context.Context) error {
+	t, err := b.o.Client.Templates.GetTemplate(ctx, &dsecv1.GetTemplateRequest{Template: b.template})
+	if err != nil {
+		return dsec.AsError(err)
+	}
+	b.resolved = spec.Resolve(specwire.From(t.GetTemplate().GetSpec()), b.over)
+	return nil
 }
 
 // connect uses the server that is named, or starts one.
@@ -211,9 +228,11 @@ func (b *benchRun) connect(ctx context.Context) (err error) {
 	}
 	start, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if b.daemon, err = launch.Start(start, launch.Options{DataDir: dir, Args: args, LogFile: filepath.Join(dir, "bench.log")}); err != nil {
+	d, err := launch.Start(start, launch.Options{DataDir: dir, Args: args, LogFile: filepath.Join(dir, "bench.log")})
+	if err != nil {
 		return err
 	}
+	b.daemon = d
 	fmt.Fprintf(b.env.Err, "bench: dsec up was ready after %.0f ms\n", float64(b.daemon.Ready.Microseconds())/1000)
 	key, err := b.daemon.Key()
 	if err != nil {

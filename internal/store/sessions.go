@@ -102,7 +102,7 @@ func insertOne(ctx context.Context, q *db.Queries, in Insert, rec *Session) (ref
 func quotaError(ctx context.Context, q *db.Queries, project string) (*errdefs.Error, error) {
 	p, err := q.GetProject(ctx, project)
 	if isNoRows(err) {
-		return nil, notFound("project "+project, "make the project first")
+		return nil, notFound("project "+project, "make a key of it, which makes it too: `dsec key create --project "+project+"`")
 	}
 	if err != nil {
 		return nil, err
