@@ -24,16 +24,20 @@ func TestReadme(t *testing.T) {
 	runDocument(t, "README.md", nil)
 }
 
-// The API's page starts where a server runs.
-func TestAPIPage(t *testing.T) {
+// Other pages start where a server runs.
+func TestPages(t *testing.T) {
 	needRoot(t)
 	needs(t, "bash", "curl", "jq")
-	runDocument(t, "docs/api.md", []string{
-		"export DSEC_DATA_DIR=$(mktemp -d /tmp/dsec-docs.XXXXXX)",
-		"dsec up --listen 127.0.0.1:7070 2> $DSEC_DATA_DIR/server.log &",
-		"until curl -sf http://127.0.0.1:7070/healthz > /dev/null; do sleep 0.1; done",
-		"export DSEC_URL=http://127.0.0.1:7070 DSEC_API_KEY=$(cat $DSEC_DATA_DIR/api-key)",
-	})
+	for _, doc := range []string{"docs/api.md", "examples/README.md"} {
+		t.Run(doc, func(t *testing.T) {
+			runDocument(t, doc, []string{
+				"export DSEC_DATA_DIR=$(mktemp -d /tmp/dsec-docs.XXXXXX)",
+				"dsec up --listen 127.0.0.1:7070 2> $DSEC_DATA_DIR/server.log &",
+				"until curl -sf http://127.0.0.1:7070/healthz > /dev/null; do sleep 0.1; done",
+				"export DSEC_URL=http://127.0.0.1:7070 DSEC_API_KEY=$(cat $DSEC_DATA_DIR/api-key)",
+			})
+		})
+	}
 }
 
 func needRoot(t *testing.T) {
