@@ -65,7 +65,7 @@ func (n *Node) runtimeOver(s *session) {
 		n.emit(Event{Kind: RuntimeOver, Session: s.id, Box: b.id})
 		return n.silence(s, r)
 	})
-	if err != nil && n.ctx.Err() == nil {
+	if state, _ := s.current(); err != nil && state == Audit && n.ctx.Err() == nil {
 		n.log.Error("a box whose run time is over could not be stopped", "session", s.id, "err", err)
 	}
 }
@@ -84,11 +84,12 @@ func (n *Node) silence(s *session, r runtime.Box) error {
 	return r.KillAgent(n.ctx)
 }
 
-// awaitEnds waits, not for long, until the guest has seen the ends of killed ops.
+// awaitEnds waits, not for long, until those who wait for killed ops have been told
+// how they ended, and nobody uses the guest any more.
 func (n *Node) awaitEnds(s *session) {
 	ctx, cancel := context.WithTimeout(n.ctx, time.Second)
 	defer cancel()
-	for s.guest.Load() != nil && n.runningOps(ctx, s) > 0 {
+	for s.guest.Load() != nil && s.active.Load() > 0 {
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-ctx.Done():
