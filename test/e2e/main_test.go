@@ -39,6 +39,9 @@ func run(m *testing.M) int {
 	}
 	shared = e
 	code := m.Run()
+	if code != 0 {
+		log.Printf("the shared daemon's log:\n%s", e.Log())
+	}
 	if left := e.end(); len(left) > 0 {
 		log.Printf("left on the machine:\n%s", strings.Join(left, "\n"))
 		code = 1
@@ -114,6 +117,9 @@ func startOwn(t *testing.T, args ...string) *env {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the daemon's log:\n%s", e.Log())
+		}
 		if left := e.end(); len(left) > 0 {
 			t.Errorf("left on the machine:\n%s", strings.Join(left, "\n"))
 		}
