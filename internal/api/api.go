@@ -139,7 +139,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// A copy: the server looks at its own request's body to know where the next request begins.
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 	defer a.guardBody(w, r, size > 0)()
-	a.routes.ServeHTTP(w, r)
+	a.routes.ServeHTTP(newAnswer(w), r)
 }
 
 // admit tells who calls, if it may call now.

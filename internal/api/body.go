@@ -87,20 +87,49 @@ func bodyError(err error) error {
 	return errdefs.Userf(errdefs.Canceled, "request body", "send it again", "it broke off: %w", err)
 }
 
-// answer writes a long answer. A client that takes nothing of it is given up, and is not the platform's failure.
+// answer gives up a client that takes nothing of what it asked for: it would hold its handler,
+// and the session's idle clock, for as long as it likes. That is not the platform's failure.
 type answer struct {
-	w  io.Writer
-	rc *http.ResponseController
+	http.ResponseWriter
+	rc  *http.ResponseController
+	err error // of a flush
 }
 
-func newAnswer(w http.ResponseWriter) *answer { return &answer{w, http.NewResponseController(w)} }
+func newAnswer(w http.ResponseWriter) *answer { return &answer{w, http.NewResponseController(w), nil} }
+
+// buffered is what the server keeps without writing it to the client, and less.
+const buffered = 2 << 10
 
 func (a *answer) Write(p []byte) (int, error) {
-	_ = a.rc.SetWriteDeadline(time.Now().Add(bodyStall)) // where it cannot be set, it is not bounded
-	n, err := a.w.Write(p)
-	_ = a.rc.SetWriteDeadline(time.Time{}) // what is sent may take its time
-	if err != nil {
-		return n, errdefs.Userf(errdefs.Canceled, "answer", "ask again", "the client did not take all of it: %w", err)
+	if a.err != nil {
+		return 0, a.err
 	}
-	return n, nil
+	if len(p) < buffered {
+		return a.ResponseWriter.Write(p)
+	}
+	defer a.patiently()()
+	n, err := a.ResponseWriter.Write(p)
+	return n, notTaken(err)
+}
+
+// Flush implements http.Flusher. What goes wrong is told by the next Write.
+func (a *answer) Flush() {
+	defer a.patiently()()
+	a.err = notTaken(a.rc.Flush())
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// patiently bounds a write. What takes long between two writes is the command's affair.
+func (a *answer) patiently() (done func()) {
+	_ = a.rc.SetWriteDeadline(time.Now().Add(bodyStall)) // where it cannot be set, it is not bounded
+	return func() { _ = a.rc.SetWriteDeadline(time.Time{}) }
+}
+
+func notTaken(err error) error {
+	if err == nil || errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return errdefs.Userf(errdefs.Canceled, "answer", "ask again", "the client did not take all of it: %w", err)
 }

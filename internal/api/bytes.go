@@ -179,7 +179,7 @@ func sendFile(w http.ResponseWriter, r *http.Request, g guestclient.API, t targe
 		src = io.LimitReader(body, size) // it may have grown
 	}
 	w.WriteHeader(status)
-	n, err := pump(newAnswer(w), src)
+	n, err := pump(w, src)
 	if err == nil && known && n < size {
 		err = errdefs.Userf(errdefs.Conflict, "file", "read it again", "it became shorter while it was read")
 	}

@@ -77,6 +77,21 @@ func TestWrongValuesAreNotRepeated(t *testing.T) {
 	}
 }
 
+// A client that takes nothing of a stream is given up: its session may be idle again.
+func TestStuckStreamsAreGivenUp(t *testing.T) {
+	defer api.SetBodyStall(200 * time.Millisecond)()
+	w := newWorld(t)
+	id := w.session().ID()
+	body := `{"session_id":"` + id + `","command":{"script":"head -c 60000000 /dev/zero; sleep 20","max_output":67108864}}`
+	envelope := append([]byte{0, 0, 0, 0, byte(len(body))}, body...)
+	conn := w.raw("POST /dsec.v1.ExecService/Start\r\nContent-Type: application/connect+json\r\nContent-Length: " + fmt.Sprint(len(envelope)) + "\r\n\r\n")
+	conn.Write(envelope)
+	w.metric(`dsec_request_seconds_count{call="/dsec.v1.ExecService/Start",code="canceled"} 1`)
+	if logs := w.logs.String(); strings.Contains(logs, "class=infrastructure") {
+		t.Error("somebody else is blamed:", logs)
+	}
+}
+
 func TestListsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	long := func(item string, n int) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }

@@ -35,7 +35,7 @@ func (a *API) getTar(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/x-tar")
-	if _, err := pump(newAnswer(w), src); err != nil {
+	if _, err := pump(w, src); err != nil {
 		return &brokenTransfer{err}
 	}
 	return nil
