@@ -15,7 +15,7 @@ type capability struct {
 // Capabilities that the daemon cannot do without, and those that it uses to
 // raise its own limits.
 var needed = []capability{
-	{0, "CHOWN"}, {1, "DAC_OVERRIDE"}, {3, "FOWNER"}, {5, "KILL"}, {6, "SETGID"}, {7, "SETUID"},
+	{0, "CHOWN"}, {1, "DAC_OVERRIDE"}, {3, "FOWNER"}, {5, "KILL"}, {6, "SETGID"}, {7, "SETUID"}, {8, "SETPCAP"},
 	{19, "SYS_PTRACE"}, {21, "SYS_ADMIN"}, {27, "MKNOD"},
 }
 
