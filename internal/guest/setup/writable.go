@@ -54,7 +54,8 @@ func settle(path string, like *unix.Stat_t, uid, gid int) error {
 	if like.Uid != 0 {
 		uid, gid = int(like.Uid), int(like.Gid)
 	}
-	if err := unix.Lchown(path, uid, gid); err != nil {
+	// Links of the template are followed, as they were to attach what is there.
+	if err := unix.Chown(path, uid, gid); err != nil {
 		return stepError{"own", path, err}
 	}
 	if err := unix.Chmod(path, like.Mode&0o7777); err != nil {
@@ -70,13 +71,13 @@ func reown(old, now *Settings) error {
 	uid, gid := lookupUser(now.User)
 	for _, path := range old.WritableDirs {
 		var st unix.Stat_t
-		if err := unix.Lstat(path, &st); err != nil {
+		if err := unix.Stat(path, &st); err != nil {
 			return stepError{"own", path, err}
 		}
 		if int(st.Uid) != oldUID || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 			continue
 		}
-		if err := unix.Lchown(path, uid, gid); err != nil {
+		if err := unix.Chown(path, uid, gid); err != nil {
 			return stepError{"own", path, err}
 		}
 	}
