@@ -48,7 +48,7 @@ type work func(ctx context.Context, q *db.Queries) error
 
 type item struct {
 	ctx  context.Context
-	fn   work
+	fn   work // nil: only waits for its place in the order
 	lazy bool
 	err  error
 	done func(error)
@@ -163,6 +163,9 @@ func (w *committer) gather(batch []item) []item {
 // commit carries a batch out in one transaction. An error is about all of them.
 func (w *committer) commit(batch []item) (err error) {
 	ctx := context.Background()
+	if !slices.ContainsFunc(batch, func(it item) bool { return it.fn != nil }) {
+		return nil
+	}
 	if err := w.choose(ctx, batch); err != nil {
 		return err
 	}
@@ -211,7 +214,7 @@ func (w *committer) choose(ctx context.Context, batch []item) error {
 
 // carryOut sets it.err, or gives an error that spoils the transaction.
 func (w *committer) carryOut(ctx context.Context, it *item) error {
-	if it.err = context.Cause(it.ctx); it.err != nil {
+	if it.err = context.Cause(it.ctx); it.err != nil || it.fn == nil {
 		return nil
 	}
 	if err := w.say(ctx, savepoint); err != nil {

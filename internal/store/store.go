@@ -76,7 +76,7 @@ func (s *Store) Close() error {
 // What was handed over with UpdateBehind is then seen by reads, but not synced.
 func (s *Store) Flush(ctx context.Context) error {
 	result := make(chan error, 1)
-	s.w.behind(item{ctx: ctx, lazy: true, fn: func(context.Context, *db.Queries) error { return nil }, done: func(err error) { result <- err }})
+	s.w.behind(item{ctx: ctx, lazy: true, done: func(err error) { result <- err }})
 	return <-result
 }
 
