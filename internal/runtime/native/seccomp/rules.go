@@ -78,10 +78,12 @@ func rules(profile string) map[string]*rule {
 		}, action: actEPERM},
 		// Only on self: the box's root could lift the limits of other users' processes.
 		"prlimit64": {clauses: []clause{{[]test{is(0, 0)}, actAllow}}, action: actEPERM},
-		// A flush of all file systems of the machine; one box must not stall the others' disks. Boxes
-		// have volatile roots, so a lie changes nothing for them: fsync and syncfs are the way.
-		"sync":  {action: actErrno},
-		"ioctl": ioctlRule,
+		// A flush of all file systems of the machine, or of a whole one that a host's view or a quota
+		// store shares; one box must not stall the others' disks. What a box writes dies with
+		// it and its root is volatile, so a lie changes nothing for it: fsync is the way.
+		"sync":   {action: actErrno},
+		"syncfs": {action: actErrno},
+		"ioctl":  ioctlRule,
 		// Device nodes. The kernel refuses them too, except 0:0, which is a whiteout to the overlay of a later fork.
 		"mknod":   deviceRule(1),
 		"mknodat": deviceRule(2),
