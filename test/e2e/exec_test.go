@@ -172,7 +172,7 @@ func TestOpIdsAreExactlyOnce(t *testing.T) {
 }
 
 func TestFilesRoundTrip(t *testing.T) {
-	s := shared.session(t, dsec.CreateOptions{})
+	s := shared.session(t, dsec.CreateOptions{SpecYAML: "fs: {writable_size_limit: 32Mi}"})
 	ctx := t.Context()
 	for _, name := range []string{"plain", "with space", "new\nline", "\xff\xfe", strings.Repeat("n", 255)} {
 		data := make([]byte, 100_000)
