@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
@@ -69,8 +71,31 @@ func checkDial(network, addr string) error {
 	return bad("network", "use tcp, tcp4, tcp6 or unix", "%q is not a network", clip(network))
 }
 
+// linger is how long a connection of which the client sends nothing more may be silent: a client that
+// is gone for good looks the same, and what it connected to may never notice. Tests shorten it.
+var linger = 5 * time.Minute
+
+// lingering is the box's side; once half is set, its silence is bounded.
+type lingering struct {
+	net.Conn
+	half atomic.Bool
+}
+
+func (l *lingering) Read(p []byte) (int, error) {
+	if l.half.Load() {
+		_ = l.SetReadDeadline(time.Now().Add(linger)) // where it cannot be set, the session's clocks end it
+	}
+	return l.Conn.Read(p)
+}
+
+func (l *lingering) sendsNoMore() {
+	l.half.Store(true)
+	_ = l.SetReadDeadline(time.Now().Add(linger))
+}
+
 // join carries bytes both ways until both sides have ended, one broke, or the server stops.
-func join(ctx context.Context, outside net.Conn, fromOutside *bufio.Reader, inside net.Conn) {
+func join(ctx context.Context, outside net.Conn, fromOutside *bufio.Reader, box net.Conn) {
+	inside := &lingering{Conn: box}
 	defer context.AfterFunc(ctx, func() { outside.Close(); inside.Close() })()
 	var wg sync.WaitGroup
 	carry := func(dst net.Conn, src io.Reader) {
@@ -85,7 +110,10 @@ func join(ctx context.Context, outside net.Conn, fromOutside *bufio.Reader, insi
 			dst.Close()
 		}
 	}
-	wg.Go(func() { carry(inside, fromOutside) })
+	wg.Go(func() {
+		carry(box, fromOutside)
+		inside.sendsNoMore()
+	})
 	carry(outside, inside)
 	wg.Wait()
 }

@@ -8,3 +8,10 @@ func SetBodyStall(d time.Duration) (undo func()) {
 	bodyStall = d
 	return func() { bodyStall = old }
 }
+
+// SetLinger shortens how long a half-closed connection may be silent.
+func SetLinger(d time.Duration) (undo func()) {
+	old := linger
+	linger = d
+	return func() { linger = old }
+}

@@ -135,3 +135,28 @@ func TestExecsAreCounted(t *testing.T) {
 	w.metric(`dsec_execs_total{outcome="exit"} 2`)
 	w.metric(`dsec_execs_total{outcome="signal"} 1`)
 }
+
+// What a client has left ends, although what it was connected to does not notice.
+func TestForgottenConnectionsEnd(t *testing.T) {
+	defer api.SetLinger(100 * time.Millisecond)()
+	w := newWorld(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	held := make(chan net.Conn, 1)
+	go func() {
+		if c, err := ln.Accept(); err == nil {
+			held <- c // and never looks at it
+		}
+	}()
+	c, err := w.session().Dial(t.Context(), "tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.metric(`dsec_requests_running{call="dial"} 1`)
+	c.Close()
+	w.metric(`dsec_requests_running{call="dial"} 0`)
+	(<-held).Close()
+}
