@@ -46,7 +46,7 @@ func (n *Node) takeOver(ctx context.Context, p *replayed) error {
 	}
 	n.settle(p, t)
 	if err := n.journal.rewrite(p); err != nil {
-		return errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "journal", "it cannot be rewritten: %w", err)
+		return unwritable(err)
 	}
 	return nil
 }

@@ -116,15 +116,20 @@ func (j *journal) append(r *record) error {
 		if terr := j.f.Truncate(j.size); terr != nil {
 			err = errors.Join(err, terr)
 		}
-		e := errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "journal", "it cannot be written: %w", err)
-		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-			e.Reason, e.Remedy = errdefs.DiskFull, "free space on the disk of the data directory"
-		}
-		return e
+		return unwritable(err)
 	}
 	j.size += int64(len(line))
 	j.appends.Add(1)
 	return nil
+}
+
+// unwritable is the error of a journal that cannot be written.
+func unwritable(err error) error {
+	e := errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "journal", "it cannot be written: %w", err)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		e.Reason, e.Remedy = errdefs.DiskFull, "free space on the disk of the data directory; `dsec down` frees that of its boxes"
+	}
+	return e
 }
 
 // rewrite replaces the journal by what p says.
