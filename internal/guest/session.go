@@ -26,8 +26,9 @@ type session struct {
 	shell string
 	uid   uint32 // state is code: only its own user's shells run it
 
-	mu    sync.Mutex
-	state []byte
+	mu     sync.Mutex
+	state  []byte
+	closed bool // by its owner: a command that ends later saves nothing
 }
 
 const (
@@ -108,9 +109,13 @@ func (ses *session) save(o *op) {
 		return
 	}
 	ses.mu.Lock()
+	defer ses.mu.Unlock()
+	if ses.closed {
+		o.srv.budget.release(len(state))
+		return
+	}
 	o.srv.budget.release(len(ses.state))
 	ses.state = state
-	ses.mu.Unlock()
 }
 
 func (s *Server) closeShell(st *mux.Stream, r *guestproto.OpRequest) error {
@@ -131,7 +136,7 @@ func (s *Server) closeShell(st *mux.Stream, r *guestproto.OpRequest) error {
 	}
 	ses.mu.Lock()
 	s.budget.release(len(ses.state))
-	ses.state = nil
+	ses.state, ses.closed = nil, true
 	ses.mu.Unlock()
 	return st.SendMessage(&guestproto.Reply{}, true)
 }
