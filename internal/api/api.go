@@ -35,6 +35,9 @@ type Config struct {
 	Rate Rate
 	// Runtimes are the runtimes that specs may name; none means native alone.
 	Runtimes []string
+	// Seccomp refuses a profile and system calls on top that no box gets, before anything
+	// is made for them; nil leaves it to the runtime.
+	Seccomp func(profile string, allowExtra []string) error
 }
 
 // API is the gateway. Until SetReady it answers health checks, and everything

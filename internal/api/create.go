@@ -93,6 +93,11 @@ func (s *sessions) newSessions(ctx context.Context, key string, q *dsecv1.NewSes
 	if _, err := spec.Check(&req.Spec, s.cfg.Runtimes...); err != nil {
 		return req, err
 	}
+	if extra := req.Spec.Seccomp.AllowExtra; len(extra) > 0 && s.cfg.Seccomp != nil {
+		if err := s.cfg.Seccomp(req.Spec.Seccomp.Profile, extra); err != nil {
+			return req, err
+		}
+	}
 	if key != "" {
 		req.Digest, err = digest(q)
 	}

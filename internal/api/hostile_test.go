@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dsec-platform/dsec/internal/api"
+	"github.com/dsec-platform/dsec/internal/errdefs"
 	dsec "github.com/dsec-platform/dsec/sdk/go"
 )
 
@@ -159,4 +160,18 @@ func TestForgottenConnectionsEnd(t *testing.T) {
 	c.Close()
 	w.metric(`dsec_requests_running{call="dial"} 0`)
 	(<-held).Close()
+}
+
+// What no box gets is refused before anything is made for it.
+func TestSystemCallsAreCheckedFirst(t *testing.T) {
+	w := newWorld(t, func(c *api.Config) {
+		c.Seccomp = func(profile string, extra []string) error {
+			return errdefs.Policyf(errdefs.Forbidden, "field seccomp.allow_extra", "remove it", "%s %v", profile, extra)
+		}
+	})
+	w.session() // asks for none
+	code, _, answer := w.curl("POST", "/dsec.v1.SessionService/Create", `{"session":{"spec":{"seccomp":{"allow_extra":["bpf"]}}}}`)
+	if d := detail(t, answer); code != http.StatusForbidden || d["reason"] != "forbidden" || d["message"] != "default [bpf]" {
+		t.Error(code, answer)
+	}
 }

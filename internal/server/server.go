@@ -23,6 +23,7 @@ import (
 	"github.com/dsec-platform/dsec/internal/node"
 	"github.com/dsec-platform/dsec/internal/runtime"
 	"github.com/dsec-platform/dsec/internal/runtime/native"
+	"github.com/dsec-platform/dsec/internal/runtime/native/seccomp"
 	"github.com/dsec-platform/dsec/internal/spec"
 	"github.com/dsec-platform/dsec/internal/store"
 	"github.com/dsec-platform/dsec/internal/template"
@@ -196,7 +197,7 @@ func (s *server) open(ctx context.Context) error {
 	}
 	s.api = api.New(api.Config{
 		Control: ctl, Keys: keys, Templates: shared, Importer: templates, NodeAPI: n, SpoolDir: s.path("spool"),
-		Registry: registry, Logger: s.log, Version: version.Version, Runtimes: []string{rt.Name()},
+		Registry: registry, Logger: s.log, Version: version.Version, Runtimes: []string{rt.Name()}, Seccomp: seccomp.Lint,
 	})
 	return nil
 }
