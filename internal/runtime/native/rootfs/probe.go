@@ -54,6 +54,10 @@ func (b *Builder) probe(userns, base int) error {
 	if err := os.MkdirAll(b.o.Cache, 0o700); err != nil {
 		return err
 	}
+	left, _ := filepath.Glob(filepath.Join(b.o.Cache, ".*-*")) // half-made by a daemon that was killed
+	for _, dir := range left {
+		os.RemoveAll(dir)
+	}
 	dir, err := os.MkdirTemp(b.o.Cache, ".probe-")
 	if err != nil {
 		return err

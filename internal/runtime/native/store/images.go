@@ -43,9 +43,9 @@ type spare struct {
 
 func newImages(dir string, log *slog.Logger) *images {
 	// Left by a daemon that was killed; their mounts went with it.
-	left, _ := filepath.Glob(filepath.Join(dir, spareGlob))
-	for _, path := range left {
-		os.Remove(path)
+	left, _ := os.ReadDir(dir)
+	for _, e := range left {
+		os.RemoveAll(filepath.Join(dir, e.Name()))
 	}
 	return &images{dir: dir, log: log, sizes: map[int64]*sizeClass{}}
 }

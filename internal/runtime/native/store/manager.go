@@ -86,7 +86,6 @@ func (m *Manager) image(id string) string { return filepath.Join(m.o.Dir, id+ima
 const (
 	dirSuffix   = ".dir"
 	imageSuffix = ".img"
-	spareGlob   = "spare-*"
 )
 
 func (m *Manager) makeLoop(id string, size int64) (*Store, error) {
