@@ -16,6 +16,10 @@ type fileOp struct {
 	err    *guestproto.WireError
 }
 
+// maxReply bounds what is kept of an answer: the worker may be the agent's by now,
+// and honest ones hold two paths at most.
+const maxReply = 16 << 10
+
 func (f *fileOp) settled() bool {
 	select {
 	case <-f.done:
@@ -63,6 +67,8 @@ func (s *Server) file(st *mux.Stream, body []byte) error {
 	reply, err := s.proxy(st, &r, true)
 	var w *guestproto.WireError
 	switch {
+	case err == nil && len(reply) > maxReply:
+		f.err = policyError("file worker", "its answer is too long to be kept")
 	case err == nil:
 		f.reply = reply
 	case errors.As(err, &w):
