@@ -40,6 +40,7 @@ var clean = []string{"DSEC_URL=", "DSEC_API_KEY=", "DSEC_DATA_DIR="}
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                "testdata",
+		WorkdirRoot:        t.TempDir(), // removed also when only some scripts run
 		RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {
 			// Not below the work directory: a socket's path has 107 bytes.
