@@ -33,8 +33,11 @@ allowed() { # package test: a skip that is listed
 bad=() passed=0 skipped=0
 while read -r p pattern; do
   log=/run/log start=$SECONDS why=()
+  : > $log
+  if [ "$verbose" = 1 ]; then tail -f $log | grep --line-buffered -E '^(=== RUN| *--- )' & fi
   (cd "/suite/src/$p" && setsid -w "/suite/bin/${p//\//-}.test" -test.v -test.short -test.timeout 12m -test.run "$pattern") > $log 2>&1 < /dev/null
   code=$?
+  [ "$verbose" != 1 ] || kill $(jobs -p)
   [ $code = 0 ] || why+=("exit $code")
   ok=$(grep -cE '^ *--- PASS' $log) skip=$(grep -cE '^ *--- SKIP' $log)
   while read -r t; do allowed "$p" "$t" || why+=("skipped: $t"); done < <(sed -nE 's/^ *--- SKIP: (.*) \([0-9.]+s\)$/\1/p' $log)
@@ -50,7 +53,6 @@ while read -r p pattern; do
     printf '      %s\n' "${why[@]}"
     grep -vE '^(=== (RUN|PAUSE|CONT|NAME)|PASS$| *--- PASS)' $log | tail -n 150 | cut -c 1-600 | sed 's/^/      | /'
   fi
-  if [ "$verbose" = 1 ]; then sed -nE 's/^ *--- [A-Z]+: (.*) \(([0-9.]+)s\)$/\2 \1/p' $log | sort -rn | head -n 12 | sed 's/^/      slow: /'; fi
 done < /suite/order
 if [ ${#bad[@]} = 0 ]; then
   echo "suite: all packages passed: $passed tests, $skipped skipped as listed, nothing left behind, ${SECONDS} s"
