@@ -73,7 +73,10 @@ func (n *Node) runtimeOver(s *session) {
 // silence ends everything that the agent runs, for good. Files stay readable, which they would
 // not be in a frozen box: what reads them is the agent's, so that it is accounted to it.
 func (n *Node) silence(s *session, r runtime.Box) error {
-	if err := r.KillAgent(n.ctx); err != nil {
+	// What resists for so long ends with the session, after the audit's grace.
+	ctx, cancel := context.WithTimeout(n.ctx, time.Minute)
+	defer cancel()
+	if err := r.KillAgent(ctx); err != nil {
 		// Better frozen and unreadable than running.
 		return errors.Join(err, r.Freeze(n.ctx))
 	}
@@ -81,7 +84,7 @@ func (n *Node) silence(s *session, r runtime.Box) error {
 	// connection, after it was told how its running ops ended.
 	n.awaitEnds(s)
 	n.dropGuest(s)
-	return r.KillAgent(n.ctx)
+	return r.KillAgent(ctx)
 }
 
 // awaitEnds waits, not for long, until those who wait for killed ops have been told
