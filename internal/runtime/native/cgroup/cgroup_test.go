@@ -266,3 +266,35 @@ func TestFreezeThatIsCutShortDoesNotFreeze(t *testing.T) {
 		t.Errorf("cgroup.freeze: %q, %v", got, err)
 	}
 }
+
+// What comes into the groups while they are being killed does not hold up the kill.
+func TestKillReachesWhatIsStartedMeanwhile(t *testing.T) {
+	n := node(t)
+	create(t, n, "a", limits)
+	procs := "/proc/self/fd/" + strconv.Itoa(n.unified) + "/a/agent/cgroup.procs"
+	target, err := os.OpenFile(procs, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	// The starter is another process: a start that stands holds up the one that made it.
+	starter := exec.Command("/bin/sh", "-c", `while :; do sh -c 'echo $$ >&3 && exec sleep 100' & sleep 0.002; done`)
+	starter.ExtraFiles = []*os.File{target}
+	if err := starter.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		if err := n.KillAgent(deadline(t), "a"); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	_ = starter.Process.Kill()
+	_ = starter.Wait()
+	for range 3 { // those that were on their way
+		time.Sleep(20 * time.Millisecond)
+		if err := n.KillAgent(deadline(t), "a"); err != nil {
+			t.Error(err)
+		}
+	}
+}

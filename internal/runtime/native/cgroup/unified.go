@@ -36,7 +36,8 @@ func (n *Node) freeze(ctx context.Context, id, value string) error {
 
 // KillAgent kills every process of the agent. The groups live on, so it is not
 // done by cgroup.kill: the kernel would kill whatever is cloned into them later.
-// Frozen processes cannot fork away from the list.
+// Frozen processes cannot fork away from the list; what the guest clones into the
+// groups meanwhile stands there, and is on the next list.
 func (n *Node) KillAgent(ctx context.Context, id string) error {
 	agent := id + "/agent"
 	was, err := readAt(n.unified, agent+"/cgroup.freeze")
@@ -70,11 +71,17 @@ func (n *Node) killFrozen(ctx context.Context, id, agent string) error {
 				return wrap("kill "+itoa(int64(pid))+" of", id, err)
 			}
 		}
-		if err := n.await(ctx, agent+"/cgroup.events", "populated 0"); err != nil {
+		step, cancel := context.WithTimeout(ctx, relist)
+		err = n.await(step, agent+"/cgroup.events", "populated 0")
+		cancel()
+		if err != nil && (ctx.Err() != nil || step.Err() == nil) {
 			return err
 		}
 	}
 }
+
+// relist is how long the killed may take to die before it is looked for others.
+const relist = 20 * time.Millisecond
 
 // pidsBelow gives the processes of a directory and of those below it.
 func (n *Node) pidsBelow(dir int, rel string) ([]int, error) {
