@@ -54,6 +54,10 @@ func (s *Server) attach(st *mux.Stream, r *guestproto.OpRequest) error {
 	if r.Offset < 0 || r.StderrOffset < 0 {
 		return userError("invalid_argument", "offset", "negative", "give the offset of the first byte that is missing")
 	}
+	if !s.hold(o) {
+		return evicted(r.OpID)
+	}
+	defer o.drop()
 	return s.follow(st, o, r.Offset, r.StderrOffset)
 }
 
@@ -66,7 +70,7 @@ func (s *Server) find(id string) (*op, error) {
 		<-o.started
 		return o, nil
 	case gone:
-		return nil, userError("op_unknown", "op "+clipped(id), "it ran, but its result is no longer kept", "fetch results sooner")
+		return nil, evicted(id)
 	}
 	return nil, userError("op_unknown", "op "+clipped(id), "this box has never seen it", "check the op id")
 }

@@ -28,6 +28,7 @@ func (s *Server) exec(st *mux.Stream, body []byte) error {
 	if err != nil {
 		return err
 	}
+	defer o.drop()
 	if !open.Follow {
 		return s.await(st, o, open.Req.Background)
 	}
@@ -54,7 +55,7 @@ func (s *Server) readStdin(st *mux.Stream, open *guestproto.ExecOpen) (free func
 	return free, nil
 }
 
-// begin makes sure that the op of this id has been started exactly once.
+// begin makes sure that the op of this id has been started exactly once. The caller drops it.
 func (s *Server) begin(open *guestproto.ExecOpen) (*op, *guestproto.WireError) {
 	set, werr := s.settings()
 	if werr != nil {
@@ -77,14 +78,17 @@ func (s *Server) begin(open *guestproto.ExecOpen) (*op, *guestproto.WireError) {
 	for i := range o.out {
 		o.out[i] = output{budget: s.budget, half: int(max(l.maxOut/2, 1))}
 	}
+	o.users.Store(1)
 	have, created, gone, full := s.ops.add(o.id, o)
 	switch {
 	case gone:
-		return nil, userError("op_unknown", "op "+o.id, "it ran, but its result is no longer kept", "use a new op id to run it again")
+		return nil, evicted(o.id)
 	case full:
 		return nil, limitError("rate_limited", "box", "too many ops are running", "wait for some to end")
 	case !created && have.digest != o.digest:
 		return nil, userError("idempotency_clash", "op "+o.id, "another request has this id", "use a new op id")
+	case !created && !s.hold(have):
+		return nil, evicted(o.id)
 	case !created:
 		<-have.started
 		return have, nil
@@ -96,6 +100,10 @@ func (s *Server) begin(open *guestproto.ExecOpen) (*op, *guestproto.WireError) {
 
 // maxShown bounds what is kept of a command line.
 const maxShown = 4 << 10
+
+func evicted(id string) *guestproto.WireError {
+	return userError("op_unknown", "op "+clipped(id), "it ran, but its result is no longer kept", "fetch results sooner, or use a new op id to run it again")
+}
 
 // shown is the command line that a listing shows; the rest of it is not kept.
 func shown(r *guestproto.ExecRequest) []string {

@@ -607,6 +607,22 @@ func TestManyOps(t *testing.T) {
 	wg.Wait()
 }
 
+// More ops than are kept end together: each caller still gets its op's output.
+func TestResultsAreKeptForThoseWhoWait(t *testing.T) {
+	c := client(t)
+	var wg sync.WaitGroup
+	for i := range 700 {
+		wg.Go(func() {
+			id := fmt.Sprint("wait", i)
+			r, err := c.Run(t.Context(), guestproto.ExecRequest{OpID: id, Argv: []string{"echo", id}})
+			if err != nil || string(r.Stdout.Head) != id+"\n" || r.Stdout.Dropped != 0 {
+				t.Errorf("%s: %v, %+v", id, err, r)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 func TestContextEndsRun(t *testing.T) {
 	c := client(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

@@ -47,6 +47,8 @@ type op struct {
 	watch     chan struct{} // closed at the next change; nil when nobody waits
 	survivors bool
 	settle    atomic.Bool
+
+	users atomic.Int32 // requests that have yet to send its output or result: it is kept for them
 }
 
 // changed wakes whoever follows the op. The op's lock is held.
@@ -86,7 +88,7 @@ func (o *op) kill() {
 	o.mu.Lock()
 	o.killed = true
 	done := o.leaf != nil && o.leaf.kill()
-	over := o.settled()
+	over := o.settle.Load()
 	o.mu.Unlock()
 	if pid := int(o.child.pid.Load()); !done && !over && pid > 0 {
 		killTree(pid)
@@ -235,7 +237,20 @@ func countAlive(f *leaf, leader int) int {
 	return len(treeOf(leader))
 }
 
-func (o *op) settled() bool { return o.settle.Load() }
+func (o *op) settled() bool { return o.settle.Load() && o.users.Load() == 0 }
+
+// hold keeps o until drop is called; false means that it has just been evicted.
+func (s *Server) hold(o *op) (ok bool) {
+	o.users.Add(1)
+	// What is still in the table now stays there, because evicting and this look are under its lock.
+	if now, ok, _ := s.ops.get(o.id); ok && now == o {
+		return true
+	}
+	o.drop()
+	return false
+}
+
+func (o *op) drop() { o.users.Add(-1) }
 
 func (o *op) forget() {
 	o.mu.Lock()
