@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,31 +12,11 @@ import (
 // every session is stopped (and the pool drained) it must be empty. ownCgroup is the
 // name of the data directory's cgroup, see native.CgroupName.
 func Leftovers(dataDir, ownCgroup string) []string {
-	var left []string
-	for _, name := range Processes(dataDir) {
+	left := append(groupsBelow(ownCgroup), mountsBelow(dataDir+"/boxes")...)
+	left = append(left, loopsBelow(dataDir+"/boxes")...)
+	for pid, name := range Processes(dataDir) {
 		if strings.HasPrefix(name, "dsec-guest") {
-			left = append(left, "process "+name)
-		}
-	}
-	for _, pattern := range []string{"/sys/fs/cgroup/*/" + ownCgroup + "/*", "/sys/fs/cgroup/" + ownCgroup + "/*"} {
-		groups, _ := filepath.Glob(pattern)
-		for _, g := range groups {
-			if st, err := os.Stat(g); err == nil && st.IsDir() && !keptGroup(filepath.Base(g)) {
-				left = append(left, "cgroup "+g)
-			}
-		}
-	}
-	if b, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
-		for line := range strings.Lines(string(b)) {
-			if strings.Contains(line, dataDir+"/boxes") {
-				left = append(left, "mount "+strings.TrimSpace(line))
-			}
-		}
-	}
-	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	for _, l := range loops {
-		if b, err := os.ReadFile(l); err == nil && strings.HasPrefix(string(b), dataDir+"/boxes") {
-			left = append(left, "loop "+strings.TrimSpace(string(b)))
+			left = append(left, fmt.Sprintf("process %d %s", pid, name))
 		}
 	}
 	for _, sub := range []string{"boxes", "run/boxes"} {
@@ -47,5 +28,61 @@ func Leftovers(dataDir, ownCgroup string) []string {
 	return left
 }
 
+// Remains lists what is left of a data directory outside of it: after `dsec down`
+// nothing of it may be on the machine but its files. It counts what Leftovers does and the daemon's
+// own processes, cgroups, mounts and loop devices.
+func Remains(dataDir, ownCgroup string) []string {
+	left := append(Leftovers(dataDir, ownCgroup), mountsBelow(dataDir)...)
+	left = append(left, loopsBelow(dataDir)...)
+	for pid, name := range Processes(dataDir) {
+		left = append(left, fmt.Sprintf("process %d %s", pid, name))
+	}
+	for _, pattern := range ownGroups(ownCgroup) {
+		groups, _ := filepath.Glob(pattern)
+		for _, g := range groups {
+			left = append(left, "cgroup "+g)
+		}
+	}
+	return left
+}
+
+// ownGroups are where the data directory's cgroup is, by layout: one for each
+// hierarchy of a hybrid host, or the one of a host with cgroup v2 only.
+func ownGroups(name string) []string {
+	return []string{"/sys/fs/cgroup/*/" + name, "/sys/fs/cgroup/" + name}
+}
+
+func groupsBelow(ownCgroup string) (left []string) {
+	for _, pattern := range ownGroups(ownCgroup) {
+		groups, _ := filepath.Glob(pattern + "/*")
+		for _, g := range groups {
+			if st, err := os.Stat(g); err == nil && st.IsDir() && !keptGroup(filepath.Base(g)) {
+				left = append(left, "cgroup "+g)
+			}
+		}
+	}
+	return left
+}
+
 // keptGroup tells the node's own groups (no box id begins with "_") from those of boxes.
 func keptGroup(name string) bool { return strings.HasPrefix(name, "_") }
+
+func mountsBelow(dir string) (left []string) {
+	b, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 4 && (f[4] == dir || strings.HasPrefix(f[4], dir+"/")) {
+			left = append(left, "mount "+strings.TrimSpace(line))
+		}
+	}
+	return left
+}
+
+func loopsBelow(dir string) (left []string) {
+	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, f := range files {
+		if b, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(b), dir+"/") {
+			left = append(left, "loop "+strings.TrimSpace(string(b)))
+		}
+	}
+	return left
+}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
 	"github.com/dsec-platform/dsec/internal/launch"
 	"github.com/dsec-platform/dsec/internal/runtime/native"
 	dsec "github.com/dsec-platform/dsec/sdk/go"
@@ -88,6 +89,9 @@ func (e *env) end() []string {
 	if _, err := e.c.Stop(ctx, &dsec.Selector{All: true}, "end of the tests"); err != nil {
 		return []string{"stop: " + err.Error()}
 	}
+	if left := e.afterStop(); len(left) > 0 {
+		return left
+	}
 	e.c.Close()
 	if err := e.Stop(); err != nil {
 		return []string{"daemon: " + err.Error() + "\n" + e.Log()}
@@ -97,14 +101,27 @@ func (e *env) end() []string {
 	if err != nil {
 		return []string{fmt.Sprintf("down: %v: %s", err, out)}
 	}
-	left := launch.Leftovers(e.DataDir(), native.CgroupName(e.DataDir()))
-	for pid, name := range launch.Processes(e.DataDir()) {
-		left = append(left, fmt.Sprintf("process %d %s", pid, name))
-	}
+	left := launch.Remains(e.DataDir(), native.CgroupName(e.DataDir()))
 	if err := os.RemoveAll(e.DataDir()); err != nil {
 		left = append(left, err.Error())
 	}
 	return left
+}
+
+// afterStop tells what is left of boxes while the daemon still runs; its pool holds boxes on purpose.
+func (e *env) afterStop() []string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	st, err := e.c.Nodes.GetStats(ctx, &dsecv1.GetStatsRequest{})
+	switch {
+	case err != nil:
+		return []string{"stats: " + dsec.AsError(err).Error()}
+	case st.GetBoxes() > 0 || st.GetCreating() > st.GetPoolTarget():
+		return []string{fmt.Sprintf("sessions have ended, boxes have not: %v", st)}
+	case st.GetPoolTarget() == 0 && st.GetPooled() == 0:
+		return launch.Leftovers(e.DataDir(), native.CgroupName(e.DataDir()))
+	}
+	return nil
 }
 
 // startOwn gives a test its own daemon.
