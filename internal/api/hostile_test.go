@@ -41,7 +41,7 @@ func (w *world) metric(line string) {
 
 // What a client does to its own transfer is no failure of the platform.
 func TestBrokenTransfersAreTheClients(t *testing.T) {
-	defer api.SetBodyStall(200 * time.Millisecond)()
+	t.Cleanup(api.SetBodyStall(200 * time.Millisecond)) // after the world's handlers have ended
 	w := newWorld(t)
 	id := w.session().ID()
 	files := "/v1/sessions/" + id + "/files?path=/f"
@@ -80,7 +80,7 @@ func TestWrongValuesAreNotRepeated(t *testing.T) {
 
 // A client that takes nothing of a stream is given up: its session may be idle again.
 func TestStuckStreamsAreGivenUp(t *testing.T) {
-	defer api.SetBodyStall(200 * time.Millisecond)()
+	t.Cleanup(api.SetBodyStall(200 * time.Millisecond)) // after the world's handlers have ended
 	w := newWorld(t)
 	id := w.session().ID()
 	body := `{"session_id":"` + id + `","command":{"script":"head -c 60000000 /dev/zero; sleep 20","max_output":67108864}}`

@@ -17,7 +17,7 @@ import (
 
 // A body that stalls is cut off; an answer that takes longer than that is not.
 func TestStalledBodies(t *testing.T) {
-	defer api.SetBodyStall(100 * time.Millisecond)()
+	t.Cleanup(api.SetBodyStall(100 * time.Millisecond)) // after the world's handlers have ended
 	w := newWorld(t)
 	id := w.session().ID()
 	for name, head := range map[string]string{
