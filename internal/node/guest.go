@@ -22,6 +22,9 @@ func (n *Node) Acquire(ctx context.Context, id string) (guestclient.API, func(),
 	if s == nil {
 		return nil, nil, unknown(id)
 	}
+	if state, _ := s.current(); state == Audit {
+		s.awaitChange() // the process that reads files is one of those being killed
+	}
 	s.active.Add(1)
 	s.touched.Store(true)
 	var released atomic.Bool

@@ -124,3 +124,9 @@ func (s *session) deadlines(now time.Duration) (idle, over, suspended time.Durat
 	}
 	return idle, over, 0
 }
+
+// awaitChange waits for the end of a Suspend, Resume or silencing under way.
+func (s *session) awaitChange() {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+}
