@@ -179,9 +179,6 @@ func (o *op) cleanUp() {
 	if o.agent >= 0 {
 		o.srv.leaves.spare(o.agent)
 	}
-	if set, _ := o.srv.settings(); set != nil {
-		o.srv.reaper.prepare(set.AgentTasks)
-	}
 }
 
 // release gives back what survivors needed.

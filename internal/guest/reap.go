@@ -45,8 +45,7 @@ type reaper struct {
 	// orphan is called after an orphan was reaped.
 	orphan func()
 
-	launcher atomic.Pointer[spawn.Launcher] // in the agent's v1 groups; nil: not yet, or none there
-	once     sync.Once
+	launcher atomic.Pointer[spawn.Launcher] // in the agent's v1 groups; nil: there are none
 
 	mu       sync.Mutex
 	children map[*child]struct{} // few: a scan beats keeping pids of half-started ones
@@ -95,17 +94,15 @@ func (r *reaper) start(s *spawn.Spec, c *child) error {
 	return err
 }
 
-// prepare starts the launcher, after the first op: a box's first result does not
-// wait for it.
+// prepare starts the launcher. It joins the groups beside the boot, so that the
+// first op does not wait for it.
 func (r *reaper) prepare(tasks []int) {
 	if !r.all || len(tasks) == 0 {
 		return
 	}
-	r.once.Do(func() {
-		if l, err := spawn.NewLauncher(tasks); err == nil { // else every start joins by itself
-			r.launcher.Store(l)
-		}
-	})
+	if l, err := spawn.NewLauncher(tasks); err == nil { // else every start joins by itself
+		r.launcher.Store(l)
+	}
 }
 
 func (r *reaper) waitOne(c *child) {

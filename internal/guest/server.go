@@ -92,6 +92,10 @@ func NewServer(opt Options) *Server {
 	return s
 }
 
+// Prepare is told the agent's cgroup v1 `tasks` files as soon as they are known,
+// once, before the box stands. They stay open from then on.
+func (s *Server) Prepare(tasks []int) { s.reaper.prepare(tasks) }
+
 // Serve serves a control connection whose preamble was read, until it ends. The
 // newest connection replaces the one before: its streams end, the ops go on.
 func (s *Server) Serve(rw io.ReadWriteCloser) error {

@@ -52,6 +52,7 @@ func Run(build string) error {
 	}
 	l := &listener{file: os.NewFile(ListenFD, "listener"), box: &setup.Box{}, failed: make(chan error, 1)}
 	l.srv = guest.NewServer(guest.Options{Settings: l.box.Settings, Init: true, Build: build})
+	l.box.Prepare = l.srv.Prepare
 	go l.accept()
 	select {
 	case <-l.box.Booted():

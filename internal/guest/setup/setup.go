@@ -14,6 +14,9 @@ import (
 // Box is the state of the box that this guest is PID 1 of. The zero value is
 // ready. Methods are safe for concurrent use.
 type Box struct {
+	// Prepare, if not nil, is told the agent's cgroup v1 `tasks` files at the begin of the boot.
+	Prepare func(tasks []int)
+
 	mu       sync.Mutex // one setup at a time
 	claimed  bool
 	settings atomic.Pointer[Settings]
@@ -62,6 +65,9 @@ func (b *Box) apply(msg *guestproto.Setup, fds []int) error {
 	defer given.close()
 	switch old := b.settings.Load(); {
 	case msg.Kind == guestproto.SetupBoot && old == nil:
+		if b.Prepare != nil {
+			b.Prepare(given.tasks)
+		}
 		s, err := boot(msg, given)
 		if err != nil {
 			return err

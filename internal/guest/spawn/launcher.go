@@ -44,8 +44,9 @@ const (
 
 func startThread(flags uintptr, l *launcher) (r uintptr)
 
-// NewLauncher starts the thread and moves it into the groups of the given
-// `tasks` files. The thread lives as long as the process.
+// NewLauncher starts the thread, which moves itself into the groups of the given
+// `tasks` files while the caller goes on; the first Start waits for that. The
+// thread lives as long as the process.
 func NewLauncher(tasks []int) (*Launcher, error) {
 	calls := make([]call, len(tasks))
 	for i, fd := range tasks {
@@ -67,9 +68,6 @@ func NewLauncher(tasks []int) (*Launcher, error) {
 		return nil, c.errno()
 	}
 	kept.Store(l) // the thread uses it for ever
-	if t.wait() != launcherDone {
-		return nil, syscall.EPERM
-	}
 	return l, nil
 }
 
@@ -102,6 +100,9 @@ func (l *Launcher) Start(s *Spec) (pidfd int, err error) {
 		l.since.Store(0)
 		<-l.turn
 	}()
+	if l.thread.wait() != launcherDone { // it could not join: every start joins by itself
+		return Start(s)
+	}
 	return start(s, l.fork)
 }
 

@@ -242,9 +242,17 @@ func TestLauncher(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	_, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
-	if _, err := NewLauncher([]int{9999}); err == nil {
-		t.Error("a launcher that cannot join was made")
+	// One that cannot join leaves the joining to each start, which fails in turn.
+	lame, err := NewLauncher([]int{9999})
+	if err != nil {
+		t.Fatal(err)
 	}
+	spec := sh("true")
+	spec.Tasks = []int{9999}
+	if _, err = lame.Start(spec); err == nil {
+		t.Error("a process was started outside of its groups")
+	}
+	_, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 }
 
 func TestConcurrent(t *testing.T) {
@@ -280,9 +288,9 @@ func TestLauncherIsPassedOnlyWhenHeldUp(t *testing.T) {
 	l.turn <- struct{}{}
 	busy := make(chan bool)
 	go func() { // starts follow each other
-		for range 5 {
+		for range 25 {
 			l.since.Store(time.Now().UnixNano())
-			time.Sleep(patience / 2)
+			time.Sleep(patience / 10)
 		}
 		l.since.Store(0)
 		<-l.turn
