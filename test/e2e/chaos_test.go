@@ -71,14 +71,16 @@ func TestKillAtRandomMoments(t *testing.T) {
 	}
 
 	rng := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
+	daemons, spawners := 0, 0
 	for k := range kills {
 		time.Sleep(time.Duration(20+rng.IntN(400)) * time.Millisecond)
 		what := rng.IntN(3) // 0 daemon, 1 spawner, 2 both
 		if what != 0 {
-			killSpawner(e.DataDir())
+			spawners += killSpawner(e.DataDir())
 		}
 		if what != 1 {
 			e.Kill()
+			daemons++
 			startCtx, cancel := context.WithTimeout(ctx, patience(30*time.Second))
 			err := e.Restart(startCtx)
 			cancel()
@@ -93,7 +95,7 @@ func TestKillAtRandomMoments(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 	stop()
 	wg.Wait()
-	t.Logf("%d kills, %d sessions, %d ops acknowledged, %d creates failed with a typed infrastructure error", kills, sessions.Load(), ops.Load(), lost.Load())
+	t.Logf("%d kills (%d daemons, %d spawners), %d sessions, %d ops acknowledged, %d creates failed with a typed infrastructure error", kills, daemons, spawners, sessions.Load(), ops.Load(), lost.Load())
 	if sessions.Load() == 0 || ops.Load() == 0 {
 		t.Error("nothing ran")
 	}
@@ -128,12 +130,14 @@ func oneLife(t *testing.T, ctx context.Context, s *dsec.Session) int {
 	return n
 }
 
-func killSpawner(dataDir string) {
+// killSpawner tells how many spawners it killed: with the last box a spawner ends by itself.
+func killSpawner(dataDir string) (killed int) {
 	for pid, name := range launch.Processes(dataDir) {
-		if name == "dsec-spawner" {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+		if name == "dsec-spawner" && syscall.Kill(pid, syscall.SIGKILL) == nil {
+			killed++
 		}
 	}
+	return killed
 }
 
 // zombies counts dead children of a process that it has not waited for.
