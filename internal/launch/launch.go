@@ -144,7 +144,7 @@ func (d *Daemon) Key() (string, error) {
 func (d *Daemon) Log() string { return d.log.String() }
 
 // Processes lists processes whose command line names the data directory:
-// daemon, spawner, and the guests of live boxes, with their names.
+// daemon, spawner ("dsec-spawner"), and the guests of live boxes ("dsec-guest"), with their names.
 func Processes(dataDir string) map[int]string {
 	found := map[int]string{}
 	entries, _ := os.ReadDir("/proc")
@@ -159,11 +159,20 @@ func Processes(dataDir string) map[int]string {
 		}
 		cmdline, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 		if strings.HasPrefix(exe, dataDir+"/") || bytes.Contains(cmdline, []byte(dataDir)) {
-			name, _, _ := strings.Cut(filepath.Base(exe), "-sha256")
-			found[pid] = name
+			found[pid] = program(filepath.Base(exe))
 		}
 	}
 	return found
+}
+
+// program is a file's name without the digest that the daemon adds to what it embeds.
+func program(file string) string {
+	for _, name := range []string{"dsec-guest", "dsec-spawner"} {
+		if file == name || strings.HasPrefix(file, name+"-") {
+			return name
+		}
+	}
+	return file
 }
 
 // buffer keeps the last 64 KiB.

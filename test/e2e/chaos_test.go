@@ -57,7 +57,9 @@ func TestKillAtRandomMoments(t *testing.T) {
 					if !errors.As(err, &de) || de.Class != dsec.ClassInfrastructure {
 						t.Errorf("create: %v", err)
 					}
-					lost.Add(1)
+					if lost.Add(1) <= 3 {
+						t.Logf("a create failed: %v", err)
+					}
 					continue
 				}
 				sessions.Add(1)
@@ -98,6 +100,9 @@ func TestKillAtRandomMoments(t *testing.T) {
 	t.Logf("%d kills (%d daemons, %d spawners), %d sessions, %d ops acknowledged, %d creates failed with a typed infrastructure error", kills, daemons, spawners, sessions.Load(), ops.Load(), lost.Load())
 	if sessions.Load() == 0 || ops.Load() == 0 {
 		t.Error("nothing ran")
+	}
+	if kills >= 12 && (daemons == 0 || spawners == 0) {
+		t.Error("not everything was killed")
 	}
 	if z := zombies(e.Pid()); z > 0 {
 		t.Errorf("%d zombies are the daemon's children", z)
