@@ -35,7 +35,7 @@ while read -r p pattern; do
   log=/run/log start=$SECONDS why=()
   : > $log
   if [ "$verbose" = 1 ]; then tail -f $log | grep --line-buffered -E '^(=== RUN| *--- )' & fi
-  (cd "/suite/src/$p" && setsid -w "/suite/bin/${p//\//-}.test" -test.v -test.short -test.timeout 12m -test.run "$pattern") > $log 2>&1 < /dev/null
+  (cd "/suite/src/$p" && setsid -w "/suite/bin/${p//\//-}.test" -test.v -test.short -test.timeout 6m -test.run "$pattern") > $log 2>&1 < /dev/null
   code=$?
   [ "$verbose" != 1 ] || kill $(jobs -p)
   [ $code = 0 ] || why+=("exit $code")

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -284,23 +285,25 @@ func BenchmarkTrue(b *testing.B) {
 
 // A long line waits for the thread; only a start that is held up is gone around.
 func TestLauncherIsPassedOnlyWhenHeldUp(t *testing.T) {
-	l := &Launcher{turn: make(chan struct{}, 1)}
-	l.turn <- struct{}{}
-	busy := make(chan bool)
-	go func() { // starts follow each other
-		for range 25 {
-			l.since.Store(time.Now().UnixNano())
-			time.Sleep(patience / 10)
+	synctest.Test(t, func(t *testing.T) {
+		l := &Launcher{turn: make(chan struct{}, 1)}
+		l.turn <- struct{}{}
+		busy := make(chan bool)
+		go func() { // starts follow each other
+			for range 25 {
+				l.since.Store(time.Now().UnixNano())
+				time.Sleep(patience / 10)
+			}
+			l.since.Store(0)
+			<-l.turn
+		}()
+		go func() { busy <- l.take() }()
+		if !<-busy {
+			t.Error("a line was taken for a start that is held up")
 		}
-		l.since.Store(0)
-		<-l.turn
-	}()
-	go func() { busy <- l.take() }()
-	if !<-busy {
-		t.Error("a line was taken for a start that is held up")
-	}
-	l.since.Store(time.Now().UnixNano())
-	if l.take() {
-		t.Error("the thread was taken twice")
-	}
+		l.since.Store(time.Now().UnixNano())
+		if l.take() {
+			t.Error("the thread was taken twice")
+		}
+	})
 }
