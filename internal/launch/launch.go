@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -49,13 +50,27 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 		}
 		o.Binary = self
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{opts: o, addr: l.Addr().String(), log: &buffer{}}
-	l.Close()
+	d := &Daemon{opts: o, addr: addr, log: &buffer{}}
 	return d, d.Restart(ctx)
+}
+
+// freeAddress gives a free address of the loopback whose port the kernel gives to no
+// client (it takes those from 32768 up): while the daemon is down, one that tries to reach
+// it could else get that very port for its own end, and keep the daemon from coming back.
+func freeAddress() (string, error) {
+	var err error
+	for range 100 {
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))); err == nil {
+			defer l.Close()
+			return l.Addr().String(), nil
+		}
+	}
+	return "", err
 }
 
 // Restart starts the daemon again, on the same port and data directory, after Kill or Stop.
