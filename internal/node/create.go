@@ -137,6 +137,19 @@ func (n *Node) obtain(ctx context.Context, s *session, rt runtime.Runtime, req *
 	}
 	m.ColdReason = cold
 	n.metrics.cold(cold)
+	err := n.fresh(ctx, s, rt, &m, req, bound)
+	if err == nil || ctx.Err() != nil || errdefs.From(err).Class != errdefs.Infrastructure {
+		return err
+	}
+	// What failed may be well again, such as a spawner that was killed in between.
+	_, failed := s.current()
+	if failed == nil {
+		return err
+	}
+	n.log.Warn("a box could not be made, making another", "box", failed.id, "session", s.id, "err", err)
+	if n.reclaim(ctx, failed) != nil {
+		return err
+	}
 	return n.fresh(ctx, s, rt, &m, req, bound)
 }
 

@@ -242,3 +242,26 @@ func TestCodeIsInjected(t *testing.T) {
 		t.Errorf("code %q, timing %v", r.guests.code, b.Timing)
 	}
 }
+
+// A fault of the machine that is over a moment later costs the session nothing.
+func TestFailedMakeIsTriedOnceMore(t *testing.T) {
+	r := newRig(t)
+	var calls atomic.Int32
+	fail := int32(1)
+	r.rt.SetHooks(fake.Hooks{Create: func(context.Context, runtime.Config) error {
+		if calls.Add(1) <= fail {
+			return errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "box", "the spawner was killed")
+		}
+		return nil
+	}})
+	if b := r.create("s"); b.Box == "" || len(r.rt.IDs()) != 1 {
+		t.Errorf("%+v, boxes %v", b, r.rt.IDs())
+	}
+	calls.Store(0)
+	fail = 100
+	if _, err := r.node.Create(context.Background(), request("t")); errdefs.From(err).Class != errdefs.Infrastructure || calls.Load() != 2 {
+		t.Errorf("%v after %d attempts", err, calls.Load())
+	}
+	r.destroy("s")
+	r.empty()
+}
