@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/store/db"
@@ -22,6 +23,8 @@ const maxBatch = 256
 //
 // A transaction of lazy items alone is not synced: it survives the death of the process,
 // and that of the machine only with the next synced one, before which it stands in the log.
+// Lazy items, which nobody waits for, linger: the write of RUNNING does not compete with the
+// session's first op for a core, and often goes with the next insert.
 type committer struct {
 	conn    *sql.Conn
 	q       *db.Queries
@@ -131,7 +134,11 @@ func (w *committer) run() {
 	defer close(w.stopped)
 	batch := make([]item, 0, maxBatch)
 	for first := range w.items {
-		batch = w.gather(append(batch[:0], first))
+		batch = append(batch[:0], first)
+		if first.lingers() {
+			batch = w.linger(batch)
+		}
+		batch = w.gather(batch)
 		if err := w.commit(batch); err != nil {
 			for i := range batch {
 				batch[i].err = failed("commit", err)
@@ -142,6 +149,33 @@ func (w *committer) run() {
 			batch[i] = item{}
 		}
 	}
+}
+
+// lingers tells whether nobody waits for the item.
+func (it *item) lingers() bool { return it.lazy && it.fn != nil }
+
+// lingering is how long a lazy item waits for company.
+const lingering = 10 * time.Millisecond
+
+// linger collects lazy items until somebody waits for one, or long enough.
+func (w *committer) linger(batch []item) []item {
+	enough := time.NewTimer(lingering)
+	defer enough.Stop()
+	for len(batch) < maxBatch {
+		select {
+		case it, ok := <-w.items:
+			if !ok {
+				return batch
+			}
+			batch = append(batch, it)
+			if !it.lingers() {
+				return batch
+			}
+		case <-enough.C:
+			return batch
+		}
+	}
+	return batch
 }
 
 // gather takes what waits already, without waiting for more.
