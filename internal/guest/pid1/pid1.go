@@ -7,8 +7,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"runtime"
-	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,24 +26,12 @@ const (
 	preamblePatience = 10 * time.Second
 )
 
-// Memory: an idle guest stays small, and one under load within its cgroup.
-const (
-	gcPercent   = 25
-	memoryLimit = 44 << 20
-	procs       = 1
-)
-
 // Run serves the box until its boot fails or the socket breaks.
 func Run(build string) error {
 	if err := setup.Harden(); err != nil {
 		return err
 	}
 	ignoreSignals()
-	debug.SetGCPercent(gcPercent)
-	debug.SetMemoryLimit(memoryLimit)
-	if runtime.GOMAXPROCS(0) > procs {
-		runtime.GOMAXPROCS(procs)
-	}
 	unix.CloseOnExec(ListenFD)
 	if err := unix.SetNonblock(ListenFD, true); err != nil {
 		return err

@@ -35,10 +35,16 @@ type child struct {
 	busy  atomic.Uint32 // the kernel clears it when the child has left this memory
 	exe   [32]byte
 	argv  [2]*byte
+	env   [len(guestEnv) + 1]*byte
 	name  [16]byte
 	zero  [1]byte
 	byte  [1]byte
 }
+
+// guestEnv are the run-time settings of PID 1: an idle guest stays small, and one
+// under load within its cgroup. Set while the guest runs, each would stop its
+// world: 0.15 ms of every create.
+var guestEnv = [...]string{"GOGC=25\x00", "GOMEMLIMIT=44MiB\x00", "GOMAXPROCS=1\x00"}
 
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUTS | unix.CLONE_NEWNET
@@ -74,9 +80,12 @@ func (c *child) compile(r *Request, gate [2]int) {
 	c.add(unix.SYS_DUP3, uintptr(r.Listen), ListenFD)
 	copy(c.name[:], "dsec-guest")
 	c.argv[0] = &c.name[0]
+	for i, v := range guestEnv {
+		c.env[i] = unsafe.StringData(v)
+	}
 	// By descriptor: the binary lies in a directory that the box's ids cannot enter.
 	strconv.AppendInt(append(c.exe[:0], "/proc/self/fd/"...), int64(r.Exe), 10)
-	c.add(unix.SYS_EXECVE, uintptr(unsafe.Pointer(&c.exe[0])), uintptr(unsafe.Pointer(&c.argv[0])), uintptr(unsafe.Pointer(&c.argv[1])))
+	c.add(unix.SYS_EXECVE, uintptr(unsafe.Pointer(&c.exe[0])), uintptr(unsafe.Pointer(&c.argv[0])), uintptr(unsafe.Pointer(&c.env[0])))
 	c.busy.Store(1)
 	c.args = cloneArgs{
 		flags: namespaces | unix.CLONE_VM | unix.CLONE_PIDFD | unix.CLONE_CHILD_CLEARTID |
