@@ -57,9 +57,13 @@ type Server struct {
 	oomScored bool
 	bootID    string
 
+	places atomic.Uint64
+
 	mu   sync.Mutex
 	conn *mux.Conn
-	rest *time.Timer // runs out when no op has ended for a while
+	// current is the place of conn, in the order of connections.
+	current uint64
+	rest    *time.Timer // runs out when no op has ended for a while
 }
 
 // restAfter the last op an idle guest gives its free memory back.
@@ -78,6 +82,9 @@ func (s *Server) opEnded() {
 		s.rest.Reset(restAfter)
 	}
 }
+
+// errReplaced ends a connection that a newer one has overtaken.
+var errReplaced = errors.New("a newer connection has taken over")
 
 // NewServer makes a server. It starts nothing.
 func NewServer(opt Options) *Server {
@@ -99,6 +106,9 @@ func (s *Server) Prepare(tasks []int) { s.reaper.prepare(tasks) }
 // Serve serves a control connection whose preamble was read, until it ends. The
 // newest connection replaces the one before: its streams end, the ops go on.
 func (s *Server) Serve(rw io.ReadWriteCloser) error {
+	// Its place is taken before the hello is sent: whoever has read that and connects
+	// again is the newer one, however late this goroutine goes on.
+	place := s.places.Add(1)
 	c, err := mux.NewConn(rw, mux.Config{
 		Hello:  guestproto.Hello{Major: Major, Minor: Minor, Build: s.opt.Build, BootID: s.bootID},
 		Accept: s.accept,
@@ -108,8 +118,13 @@ func (s *Server) Serve(rw io.ReadWriteCloser) error {
 		return err
 	}
 	s.mu.Lock()
+	if place < s.current {
+		s.mu.Unlock()
+		_ = c.Close()
+		return errReplaced
+	}
 	old := s.conn
-	s.conn = c
+	s.conn, s.current = c, place
 	s.mu.Unlock()
 	if old != nil {
 		_ = old.Close()
