@@ -63,6 +63,13 @@ func (c *spawnClient) spawn(ctx context.Context, req *spawner.Request) (pid, pid
 		}
 	}
 	reply, err := c.call(conn, req)
+	if errors.Is(err, syscall.EPIPE) { // its spawner was dead before: nobody has the request
+		conn.Close()
+		if conn, err = c.connect(); err != nil {
+			return 0, -1, fmt.Errorf("%w: %w", errSpawner, err)
+		}
+		reply, err = c.call(conn, req)
+	}
 	if err != nil {
 		conn.Close()
 		conn = nil
