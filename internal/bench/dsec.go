@@ -80,6 +80,11 @@ func Create(ctx context.Context, o Options) ([]Result, map[string]string, error)
 		if ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
+		if o.Pooled {
+			if err := o.poolFilled(ctx); err != nil {
+				return nil, nil, err
+			}
+		}
 		o.say("pass %d/%d: dsec create %s %s", i+1, o.Passes, o.mode(), o.Load.Pattern)
 		create, first, stop, h := &pass{}, &pass{}, &pass{}, atomic.Int64{}
 		var mu sync.Mutex
@@ -140,6 +145,28 @@ func Create(ctx context.Context, o Options) ([]Result, map[string]string, error)
 		out = append(out, reduce(Result{System: p.name, Op: "create_exec", Mode: "cold", Pattern: o.Load.Pattern, Concurrency: o.Load.Concurrency}, peerPasses[p.name]))
 	}
 	return out, describe(peers, absent), nil
+}
+
+// poolFilled waits until the warm pool has reached its target, or no longer grows.
+func (o *Options) poolFilled(ctx context.Context) error {
+	last, since := int32(-1), time.Now()
+	for {
+		s, err := o.Client.Nodes.GetStats(ctx, &dsecv1.GetStatsRequest{})
+		if err != nil {
+			return dsec.AsError(err)
+		}
+		if s.GetPooled() != last {
+			last, since = s.GetPooled(), time.Now()
+		}
+		if (s.GetPoolTarget() > 0 && s.GetPooled() >= s.GetPoolTarget()) || time.Since(since) > 5*time.Second {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 func stopNow(ctx context.Context, s *dsec.Session, p *pass) {

@@ -12,6 +12,9 @@ import (
 const (
 	refillInterval = time.Second
 	maxPause       = 30 * time.Second
+	// refillQuiet is how long a pool that still has more than it lacks stays as it
+	// is after a claim; the next tick fills it.
+	refillQuiet = 50 * time.Millisecond
 )
 
 // Warm keeps the pool of this root filled from now on, before anybody asks for it.
@@ -137,6 +140,9 @@ func (n *Node) refill(now time.Time) {
 			continue
 		}
 		start, surplus := q.model.Plan(now, len(q.idle), q.making)
+		if start < len(q.idle) && now.Sub(q.used) < refillQuiet {
+			start = 0 // there is enough for now, and the session that came needs the cores
+		}
 		for range start {
 			if !n.startMake(q, now) {
 				break
