@@ -16,9 +16,10 @@ trap cleanup EXIT
 bin/dsec --data-dir "$data" template import --name debian "tar:$rootfs" >&2
 bench() { bin/dsec bench "$@" --data-dir "$data" --template debian -o json | tee -a "$out"; }
 : > "$out"
-bench create --n 1000 --passes 5 --peer bwrap,crun,runc --rootfs "$dir"
-bench create --n 1000 --passes 5 --mode pooled --pattern open-loop --rate 50 --up-arg "--config=$PWD/scripts/bench-pool.yaml"
+bench create --n 1000 --passes 5 --peer bwrap,bare --rootfs "$dir"
+bench create --n 1000 --passes 3 --mode pooled --up-arg "--config=$PWD/scripts/bench-pool.yaml"
 bench exec --n 1000 --passes 5
+bench create --n 200 --passes 3 --peer crun,runc --rootfs "$dir"
 bench create --n 1000 --passes 3 --pattern burst --mem 16Mi --peer bare
 bench create --n 1000 --passes 3 --pattern burst --mem 16Mi --mode pooled --up-arg "--config=$PWD/scripts/bench-pool.yaml"
 bench files --n 1000 --passes 5 --size 64Ki
