@@ -168,13 +168,19 @@ func TestCancelledCreateLeavesNothing(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	// An answer that was on its way when its client gave up leaves a session that the
+	// server has every reason to keep (its idle clock ends it): rare, and RUNNING.
+	const crossed = 4
 	eventually(t, "only the sessions that were answered live", func() bool {
+		unheard := 0
 		for info, err := range shared.c.List(t.Context(), dsec.ListOptions{Job: "cancelled"}) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			if _, ok := made.Load(info.GetId()); !ok && info.GetPhase() != dsec.Completed && info.GetPhase() != dsec.Failed {
-				return false
+				if unheard++; unheard > crossed || info.GetPhase() != dsec.Running {
+					return false
+				}
 			}
 		}
 		return true
