@@ -223,8 +223,9 @@ func TestRefusedClaimLeavesThePoolAlone(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	r.destroy("busy")
-	if b := r.create("s"); b.Box != idle {
-		t.Errorf("box %s, want the idle %s", b.Box, idle)
+	// While the refused claim held it, a refill may have made a second one on a slow machine.
+	if b := r.create("s"); b.Box != idle && !b.Pooled {
+		t.Errorf("box %s was made cold (%s), want the idle %s", b.Box, b.ColdReason, idle)
 	}
 }
 
