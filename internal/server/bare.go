@@ -8,7 +8,6 @@ import (
 	"os"
 	"sync"
 
-	"github.com/dsec-platform/dsec/internal/guestclient"
 	"github.com/dsec-platform/dsec/internal/guestproto"
 	"github.com/dsec-platform/dsec/internal/runtime"
 	"github.com/dsec-platform/dsec/internal/runtime/native"
@@ -58,11 +57,7 @@ func (b *bare) Run(ctx context.Context, id string) error {
 	b.mu.Lock()
 	b.boxes = append(b.boxes, box)
 	b.mu.Unlock()
-	conn, err := box.Dial(ctx)
-	if err != nil {
-		return err
-	}
-	guest, err := guestclient.New(ctx, conn)
+	guest, err := guestOf(ctx, box)
 	if err != nil {
 		return err
 	}

@@ -39,11 +39,7 @@ func (b Builder) RunInBox(ctx context.Context, run template.BuildRun, collect fu
 		return err
 	}
 	defer func() { err = errors.Join(err, box.Destroy(context.WithoutCancel(ctx))) }()
-	conn, err := box.Dial(ctx)
-	if err != nil {
-		return err
-	}
-	guest, err := guestclient.New(ctx, conn)
+	guest, err := guestOf(ctx, box)
 	if err != nil {
 		return err
 	}
@@ -56,6 +52,15 @@ func (b Builder) RunInBox(ctx context.Context, run template.BuildRun, collect fu
 		return errdefs.Userf(errdefs.Unsupported, "runtime "+b.Runtime.Name(), "use the native runtime", "its boxes cannot become layers")
 	}
 	return freezer.FreezeUpper(ctx, collect)
+}
+
+// guestOf connects to the guest of a box that no node looks after.
+func guestOf(ctx context.Context, box runtime.Box) (*guestclient.Client, error) {
+	conn, err := box.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return guestclient.New(ctx, conn)
 }
 
 func stepIn(ctx context.Context, guest guestclient.API, run template.BuildRun) error {
