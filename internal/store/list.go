@@ -16,6 +16,7 @@ type Filter struct {
 	Project string
 	Phases  []session.Phase
 	Job     string
+	Lease   string
 	Labels  map[string]string // all of them
 	After   string            // id; the page begins behind it, in the order asked for
 	Newest  bool              // newest first
@@ -24,7 +25,7 @@ type Filter struct {
 
 // columns in the order of db.Session.
 const columns = `id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env,
- version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at`
+ version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at, lease`
 
 // List gives a page of sessions in the order of their ids, which is that of their creation.
 //
@@ -42,7 +43,7 @@ func (s *Store) List(ctx context.Context, f Filter) ([]*Session, error) {
 		var d db.Session
 		if err := rows.Scan(&d.ID, &d.Project, &d.Request, &d.Ordinal, &d.Job, &d.Template, &d.Priority, &d.Payload, &d.NoPool, &d.Detached,
 			&d.Spec, &d.Labels, &d.Env, &d.Version, &d.Phase, &d.Desired, &d.Reclaim, &d.Reason, &d.Error, &d.Node, &d.Box,
-			&d.Pooled, &d.ColdReason, &d.CreatedAt, &d.StartedAt, &d.EndedAt, &d.UpdatedAt); err != nil {
+			&d.Pooled, &d.ColdReason, &d.CreatedAt, &d.StartedAt, &d.EndedAt, &d.UpdatedAt, &d.Lease); err != nil {
 			return nil, failed("list", err)
 		}
 		rec, err := fromRow(&d)
@@ -71,6 +72,9 @@ func (f *Filter) statement() (text string, args []any) {
 	if f.Job != "" {
 		// Said twice for the partial index, whose condition the planner must see.
 		fmt.Fprintf(&b, " and job = %s and job <> ''", arg(f.Job))
+	}
+	if f.Lease != "" {
+		fmt.Fprintf(&b, " and lease = %s and lease <> ''", arg(f.Lease))
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Labels)) {
 		fmt.Fprintf(&b, " and id in (select session from session_labels where project = %s and name = %s and value = %s)",

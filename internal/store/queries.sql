@@ -38,13 +38,13 @@ select * from api_keys where id = sqlc.arg(id);
 insert into sessions (
     id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env,
     version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason,
-    created_at, started_at, ended_at, updated_at
+    created_at, started_at, ended_at, updated_at, lease
 ) values (
     sqlc.arg(id), sqlc.arg(project), sqlc.arg(request), sqlc.arg(ordinal), sqlc.arg(job), sqlc.arg(template),
     sqlc.arg(priority), sqlc.arg(payload), sqlc.arg(no_pool), sqlc.arg(detached), sqlc.arg(spec), sqlc.arg(labels), sqlc.arg(env),
     sqlc.arg(version), sqlc.arg(phase), sqlc.arg(desired), sqlc.arg(reclaim), sqlc.arg(reason), sqlc.arg(error),
     sqlc.arg(node), sqlc.arg(box), sqlc.arg(pooled), sqlc.arg(cold_reason),
-    sqlc.arg(created_at), sqlc.arg(started_at), sqlc.arg(ended_at), sqlc.arg(updated_at)
+    sqlc.arg(created_at), sqlc.arg(started_at), sqlc.arg(ended_at), sqlc.arg(updated_at), sqlc.arg(lease)
 );
 
 -- name: InsertLabel :exec
@@ -97,3 +97,24 @@ delete from session_labels where session in (
 delete from sessions where id in (
     select s.id from sessions s where s.ended_at > 0 and s.ended_at <= sqlc.arg(before) order by s.ended_at, s.id limit sqlc.arg(most)
 );
+
+-- name: InsertLease :execrows
+insert into leases (id, project, key, ttl_ms, on_expiry, created_at)
+values (sqlc.arg(id), sqlc.arg(project), sqlc.arg(key), sqlc.arg(ttl_ms), sqlc.arg(on_expiry), sqlc.arg(created_at))
+on conflict do nothing;
+
+-- name: GetLease :one
+select * from leases where id = sqlc.arg(id);
+
+-- name: GetLeaseByKey :one
+select * from leases where project = sqlc.arg(project) and key = sqlc.arg(key) and key <> '';
+
+-- name: LiveLeases :many
+select * from leases where ended_at = 0 order by id;
+
+-- name: EndLease :execrows
+update leases set ending = sqlc.arg(ending), ended_at = sqlc.arg(ended_at) where id = sqlc.arg(id);
+
+-- name: ExpireLeases :execrows
+delete from leases where leases.ended_at > 0 and leases.ended_at <= sqlc.arg(before)
+    and not exists (select 1 from sessions s where s.project = leases.project and s.lease = leases.id);

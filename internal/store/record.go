@@ -27,6 +27,8 @@ type Session struct {
 	Detached    bool
 	Spec        spec.Sandbox
 	Labels, Env map[string]string
+	// Lease names its owner; empty for none.
+	Lease string
 }
 
 // wireError is how a verdict is kept. Its cause was for the log.
@@ -46,7 +48,7 @@ func insertParams(s *Session) (db.InsertSessionParams, error) {
 		Priority: s.Priority, Payload: s.Payload, NoPool: s.NoPool, Detached: s.Detached,
 		Version: s.Version, Phase: string(s.Phase), Desired: string(s.Desired), Reclaim: string(s.Reclaim), Reason: s.Reason,
 		Node: s.Node, Box: s.Box, Pooled: s.Pooled, ColdReason: s.ColdReason,
-		CreatedAt: micros(s.Created), StartedAt: micros(s.Started), EndedAt: micros(s.Ended), UpdatedAt: micros(s.Updated),
+		CreatedAt: micros(s.Created), StartedAt: micros(s.Started), EndedAt: micros(s.Ended), UpdatedAt: micros(s.Updated), Lease: s.Lease,
 	}
 	for _, f := range []struct {
 		to   *string
@@ -89,7 +91,7 @@ func fromRow(d *db.Session) (*Session, error) {
 			Created: instant(d.CreatedAt), Started: instant(d.StartedAt), Ended: instant(d.EndedAt), Updated: instant(d.UpdatedAt),
 		},
 		Project: d.Project, Job: d.Job, Template: d.Template, Priority: d.Priority,
-		Request: d.Request, Ordinal: int(d.Ordinal), Payload: d.Payload, NoPool: d.NoPool, Detached: d.Detached,
+		Request: d.Request, Ordinal: int(d.Ordinal), Payload: d.Payload, NoPool: d.NoPool, Detached: d.Detached, Lease: d.Lease,
 	}
 	for _, f := range []struct {
 		from string

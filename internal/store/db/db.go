@@ -36,11 +36,17 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteLabelsStmt, err = db.PrepareContext(ctx, deleteLabels); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteLabels: %w", err)
 	}
+	if q.endLeaseStmt, err = db.PrepareContext(ctx, endLease); err != nil {
+		return nil, fmt.Errorf("error preparing query EndLease: %w", err)
+	}
 	if q.expireIdempotencyKeysStmt, err = db.PrepareContext(ctx, expireIdempotencyKeys); err != nil {
 		return nil, fmt.Errorf("error preparing query ExpireIdempotencyKeys: %w", err)
 	}
 	if q.expireLabelsStmt, err = db.PrepareContext(ctx, expireLabels); err != nil {
 		return nil, fmt.Errorf("error preparing query ExpireLabels: %w", err)
+	}
+	if q.expireLeasesStmt, err = db.PrepareContext(ctx, expireLeases); err != nil {
+		return nil, fmt.Errorf("error preparing query ExpireLeases: %w", err)
 	}
 	if q.expireSessionsStmt, err = db.PrepareContext(ctx, expireSessions); err != nil {
 		return nil, fmt.Errorf("error preparing query ExpireSessions: %w", err)
@@ -50,6 +56,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.getKeyStmt, err = db.PrepareContext(ctx, getKey); err != nil {
 		return nil, fmt.Errorf("error preparing query GetKey: %w", err)
+	}
+	if q.getLeaseStmt, err = db.PrepareContext(ctx, getLease); err != nil {
+		return nil, fmt.Errorf("error preparing query GetLease: %w", err)
+	}
+	if q.getLeaseByKeyStmt, err = db.PrepareContext(ctx, getLeaseByKey); err != nil {
+		return nil, fmt.Errorf("error preparing query GetLeaseByKey: %w", err)
 	}
 	if q.getProjectStmt, err = db.PrepareContext(ctx, getProject); err != nil {
 		return nil, fmt.Errorf("error preparing query GetProject: %w", err)
@@ -69,6 +81,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.insertLabelStmt, err = db.PrepareContext(ctx, insertLabel); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertLabel: %w", err)
 	}
+	if q.insertLeaseStmt, err = db.PrepareContext(ctx, insertLease); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertLease: %w", err)
+	}
 	if q.insertProjectStmt, err = db.PrepareContext(ctx, insertProject); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertProject: %w", err)
 	}
@@ -80,6 +95,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.listProjectsStmt, err = db.PrepareContext(ctx, listProjects); err != nil {
 		return nil, fmt.Errorf("error preparing query ListProjects: %w", err)
+	}
+	if q.liveLeasesStmt, err = db.PrepareContext(ctx, liveLeases); err != nil {
+		return nil, fmt.Errorf("error preparing query LiveLeases: %w", err)
 	}
 	if q.liveSessionsStmt, err = db.PrepareContext(ctx, liveSessions); err != nil {
 		return nil, fmt.Errorf("error preparing query LiveSessions: %w", err)
@@ -124,6 +142,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing deleteLabelsStmt: %w", cerr)
 		}
 	}
+	if q.endLeaseStmt != nil {
+		if cerr := q.endLeaseStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing endLeaseStmt: %w", cerr)
+		}
+	}
 	if q.expireIdempotencyKeysStmt != nil {
 		if cerr := q.expireIdempotencyKeysStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing expireIdempotencyKeysStmt: %w", cerr)
@@ -132,6 +155,11 @@ func (q *Queries) Close() error {
 	if q.expireLabelsStmt != nil {
 		if cerr := q.expireLabelsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing expireLabelsStmt: %w", cerr)
+		}
+	}
+	if q.expireLeasesStmt != nil {
+		if cerr := q.expireLeasesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing expireLeasesStmt: %w", cerr)
 		}
 	}
 	if q.expireSessionsStmt != nil {
@@ -147,6 +175,16 @@ func (q *Queries) Close() error {
 	if q.getKeyStmt != nil {
 		if cerr := q.getKeyStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing getKeyStmt: %w", cerr)
+		}
+	}
+	if q.getLeaseStmt != nil {
+		if cerr := q.getLeaseStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getLeaseStmt: %w", cerr)
+		}
+	}
+	if q.getLeaseByKeyStmt != nil {
+		if cerr := q.getLeaseByKeyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing getLeaseByKeyStmt: %w", cerr)
 		}
 	}
 	if q.getProjectStmt != nil {
@@ -179,6 +217,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing insertLabelStmt: %w", cerr)
 		}
 	}
+	if q.insertLeaseStmt != nil {
+		if cerr := q.insertLeaseStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertLeaseStmt: %w", cerr)
+		}
+	}
 	if q.insertProjectStmt != nil {
 		if cerr := q.insertProjectStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertProjectStmt: %w", cerr)
@@ -197,6 +240,11 @@ func (q *Queries) Close() error {
 	if q.listProjectsStmt != nil {
 		if cerr := q.listProjectsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listProjectsStmt: %w", cerr)
+		}
+	}
+	if q.liveLeasesStmt != nil {
+		if cerr := q.liveLeasesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing liveLeasesStmt: %w", cerr)
 		}
 	}
 	if q.liveSessionsStmt != nil {
@@ -272,21 +320,27 @@ type Queries struct {
 	deleteEndedStmt           *sql.Stmt
 	deleteIdempotencyKeyStmt  *sql.Stmt
 	deleteLabelsStmt          *sql.Stmt
+	endLeaseStmt              *sql.Stmt
 	expireIdempotencyKeysStmt *sql.Stmt
 	expireLabelsStmt          *sql.Stmt
+	expireLeasesStmt          *sql.Stmt
 	expireSessionsStmt        *sql.Stmt
 	getIdempotencyKeyStmt     *sql.Stmt
 	getKeyStmt                *sql.Stmt
+	getLeaseStmt              *sql.Stmt
+	getLeaseByKeyStmt         *sql.Stmt
 	getProjectStmt            *sql.Stmt
 	getSessionStmt            *sql.Stmt
 	giveQuotaStmt             *sql.Stmt
 	insertIdempotencyKeyStmt  *sql.Stmt
 	insertKeyStmt             *sql.Stmt
 	insertLabelStmt           *sql.Stmt
+	insertLeaseStmt           *sql.Stmt
 	insertProjectStmt         *sql.Stmt
 	insertSessionStmt         *sql.Stmt
 	listKeysStmt              *sql.Stmt
 	listProjectsStmt          *sql.Stmt
+	liveLeasesStmt            *sql.Stmt
 	liveSessionsStmt          *sql.Stmt
 	revokeKeyStmt             *sql.Stmt
 	sessionsByRequestStmt     *sql.Stmt
@@ -303,21 +357,27 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteEndedStmt:           q.deleteEndedStmt,
 		deleteIdempotencyKeyStmt:  q.deleteIdempotencyKeyStmt,
 		deleteLabelsStmt:          q.deleteLabelsStmt,
+		endLeaseStmt:              q.endLeaseStmt,
 		expireIdempotencyKeysStmt: q.expireIdempotencyKeysStmt,
 		expireLabelsStmt:          q.expireLabelsStmt,
+		expireLeasesStmt:          q.expireLeasesStmt,
 		expireSessionsStmt:        q.expireSessionsStmt,
 		getIdempotencyKeyStmt:     q.getIdempotencyKeyStmt,
 		getKeyStmt:                q.getKeyStmt,
+		getLeaseStmt:              q.getLeaseStmt,
+		getLeaseByKeyStmt:         q.getLeaseByKeyStmt,
 		getProjectStmt:            q.getProjectStmt,
 		getSessionStmt:            q.getSessionStmt,
 		giveQuotaStmt:             q.giveQuotaStmt,
 		insertIdempotencyKeyStmt:  q.insertIdempotencyKeyStmt,
 		insertKeyStmt:             q.insertKeyStmt,
 		insertLabelStmt:           q.insertLabelStmt,
+		insertLeaseStmt:           q.insertLeaseStmt,
 		insertProjectStmt:         q.insertProjectStmt,
 		insertSessionStmt:         q.insertSessionStmt,
 		listKeysStmt:              q.listKeysStmt,
 		listProjectsStmt:          q.listProjectsStmt,
+		liveLeasesStmt:            q.liveLeasesStmt,
 		liveSessionsStmt:          q.liveSessionsStmt,
 		revokeKeyStmt:             q.revokeKeyStmt,
 		sessionsByRequestStmt:     q.sessionsByRequestStmt,

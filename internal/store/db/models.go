@@ -23,6 +23,17 @@ type IdempotencyKey struct {
 	CreatedAt int64
 }
 
+type Lease struct {
+	ID        string
+	Project   string
+	Key       string
+	TtlMs     int64
+	OnExpiry  string
+	Ending    string
+	CreatedAt int64
+	EndedAt   int64
+}
+
 type Project struct {
 	ID        string
 	MaxLive   int64
@@ -58,6 +69,7 @@ type Session struct {
 	StartedAt  int64
 	EndedAt    int64
 	UpdatedAt  int64
+	Lease      string
 }
 
 type SessionLabel struct {

@@ -59,6 +59,24 @@ func (q *Queries) DeleteLabels(ctx context.Context, session string) error {
 	return err
 }
 
+const endLease = `-- name: EndLease :execrows
+update leases set ending = $1, ended_at = $2 where id = $3
+`
+
+type EndLeaseParams struct {
+	Ending  string
+	EndedAt int64
+	ID      string
+}
+
+func (q *Queries) EndLease(ctx context.Context, arg EndLeaseParams) (int64, error) {
+	result, err := q.exec(ctx, q.endLeaseStmt, endLease, arg.Ending, arg.EndedAt, arg.ID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const expireIdempotencyKeys = `-- name: ExpireIdempotencyKeys :execrows
 delete from idempotency_keys where created_at <= $1
 `
@@ -85,6 +103,19 @@ type ExpireLabelsParams struct {
 func (q *Queries) ExpireLabels(ctx context.Context, arg ExpireLabelsParams) error {
 	_, err := q.exec(ctx, q.expireLabelsStmt, expireLabels, arg.Before, arg.Most)
 	return err
+}
+
+const expireLeases = `-- name: ExpireLeases :execrows
+delete from leases where leases.ended_at > 0 and leases.ended_at <= $1
+    and not exists (select 1 from sessions s where s.project = leases.project and s.lease = leases.id)
+`
+
+func (q *Queries) ExpireLeases(ctx context.Context, before int64) (int64, error) {
+	result, err := q.exec(ctx, q.expireLeasesStmt, expireLeases, before)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }
 
 const expireSessions = `-- name: ExpireSessions :execrows
@@ -148,6 +179,51 @@ func (q *Queries) GetKey(ctx context.Context, id string) (ApiKey, error) {
 	return i, err
 }
 
+const getLease = `-- name: GetLease :one
+select id, project, key, ttl_ms, on_expiry, ending, created_at, ended_at from leases where id = $1
+`
+
+func (q *Queries) GetLease(ctx context.Context, id string) (Lease, error) {
+	row := q.queryRow(ctx, q.getLeaseStmt, getLease, id)
+	var i Lease
+	err := row.Scan(
+		&i.ID,
+		&i.Project,
+		&i.Key,
+		&i.TtlMs,
+		&i.OnExpiry,
+		&i.Ending,
+		&i.CreatedAt,
+		&i.EndedAt,
+	)
+	return i, err
+}
+
+const getLeaseByKey = `-- name: GetLeaseByKey :one
+select id, project, key, ttl_ms, on_expiry, ending, created_at, ended_at from leases where project = $1 and key = $2 and key <> ''
+`
+
+type GetLeaseByKeyParams struct {
+	Project string
+	Key     string
+}
+
+func (q *Queries) GetLeaseByKey(ctx context.Context, arg GetLeaseByKeyParams) (Lease, error) {
+	row := q.queryRow(ctx, q.getLeaseByKeyStmt, getLeaseByKey, arg.Project, arg.Key)
+	var i Lease
+	err := row.Scan(
+		&i.ID,
+		&i.Project,
+		&i.Key,
+		&i.TtlMs,
+		&i.OnExpiry,
+		&i.Ending,
+		&i.CreatedAt,
+		&i.EndedAt,
+	)
+	return i, err
+}
+
 const getProject = `-- name: GetProject :one
 select id, max_live, live, created_at from projects where id = $1
 `
@@ -165,7 +241,7 @@ func (q *Queries) GetProject(ctx context.Context, id string) (Project, error) {
 }
 
 const getSession = `-- name: GetSession :one
-select id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at from sessions where id = $1
+select id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at, lease from sessions where id = $1
 `
 
 func (q *Queries) GetSession(ctx context.Context, id string) (Session, error) {
@@ -199,6 +275,7 @@ func (q *Queries) GetSession(ctx context.Context, id string) (Session, error) {
 		&i.StartedAt,
 		&i.EndedAt,
 		&i.UpdatedAt,
+		&i.Lease,
 	)
 	return i, err
 }
@@ -293,6 +370,36 @@ func (q *Queries) InsertLabel(ctx context.Context, arg InsertLabelParams) error 
 	return err
 }
 
+const insertLease = `-- name: InsertLease :execrows
+insert into leases (id, project, key, ttl_ms, on_expiry, created_at)
+values ($1, $2, $3, $4, $5, $6)
+on conflict do nothing
+`
+
+type InsertLeaseParams struct {
+	ID        string
+	Project   string
+	Key       string
+	TtlMs     int64
+	OnExpiry  string
+	CreatedAt int64
+}
+
+func (q *Queries) InsertLease(ctx context.Context, arg InsertLeaseParams) (int64, error) {
+	result, err := q.exec(ctx, q.insertLeaseStmt, insertLease,
+		arg.ID,
+		arg.Project,
+		arg.Key,
+		arg.TtlMs,
+		arg.OnExpiry,
+		arg.CreatedAt,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const insertProject = `-- name: InsertProject :execrows
 insert into projects (id, max_live, created_at) values ($1, $2, $3)
 on conflict (id) do nothing
@@ -316,13 +423,13 @@ const insertSession = `-- name: InsertSession :exec
 insert into sessions (
     id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env,
     version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason,
-    created_at, started_at, ended_at, updated_at
+    created_at, started_at, ended_at, updated_at, lease
 ) values (
     $1, $2, $3, $4, $5, $6,
     $7, $8, $9, $10, $11, $12, $13,
     $14, $15, $16, $17, $18, $19,
     $20, $21, $22, $23,
-    $24, $25, $26, $27
+    $24, $25, $26, $27, $28
 )
 `
 
@@ -354,6 +461,7 @@ type InsertSessionParams struct {
 	StartedAt  int64
 	EndedAt    int64
 	UpdatedAt  int64
+	Lease      string
 }
 
 func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) error {
@@ -385,6 +493,7 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 		arg.StartedAt,
 		arg.EndedAt,
 		arg.UpdatedAt,
+		arg.Lease,
 	)
 	return err
 }
@@ -456,8 +565,44 @@ func (q *Queries) ListProjects(ctx context.Context) ([]Project, error) {
 	return items, nil
 }
 
+const liveLeases = `-- name: LiveLeases :many
+select id, project, key, ttl_ms, on_expiry, ending, created_at, ended_at from leases where ended_at = 0 order by id
+`
+
+func (q *Queries) LiveLeases(ctx context.Context) ([]Lease, error) {
+	rows, err := q.query(ctx, q.liveLeasesStmt, liveLeases)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Lease
+	for rows.Next() {
+		var i Lease
+		if err := rows.Scan(
+			&i.ID,
+			&i.Project,
+			&i.Key,
+			&i.TtlMs,
+			&i.OnExpiry,
+			&i.Ending,
+			&i.CreatedAt,
+			&i.EndedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const liveSessions = `-- name: LiveSessions :many
-select id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at from sessions where phase not in ('COMPLETED', 'FAILED') order by id
+select id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at, lease from sessions where phase not in ('COMPLETED', 'FAILED') order by id
 `
 
 func (q *Queries) LiveSessions(ctx context.Context) ([]Session, error) {
@@ -497,6 +642,7 @@ func (q *Queries) LiveSessions(ctx context.Context) ([]Session, error) {
 			&i.StartedAt,
 			&i.EndedAt,
 			&i.UpdatedAt,
+			&i.Lease,
 		); err != nil {
 			return nil, err
 		}
@@ -530,7 +676,7 @@ func (q *Queries) RevokeKey(ctx context.Context, arg RevokeKeyParams) (int64, er
 }
 
 const sessionsByRequest = `-- name: SessionsByRequest :many
-select id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at from sessions where request = $1 order by ordinal
+select id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at, lease from sessions where request = $1 order by ordinal
 `
 
 func (q *Queries) SessionsByRequest(ctx context.Context, request string) ([]Session, error) {
@@ -570,6 +716,7 @@ func (q *Queries) SessionsByRequest(ctx context.Context, request string) ([]Sess
 			&i.StartedAt,
 			&i.EndedAt,
 			&i.UpdatedAt,
+			&i.Lease,
 		); err != nil {
 			return nil, err
 		}

@@ -33,6 +33,7 @@ func Run(t *testing.T, open func(t *testing.T) (s *store.Store, reopen func() *s
 		{"ListFilters", listFilters},
 		{"ListPages", listPages},
 		{"IdempotencyKeys", idempotencyKeys},
+		{"Leases", leases},
 		{"Projects", projects},
 		{"APIKeys", apiKeys},
 		{"OrderOfWrites", orderOfWrites},
@@ -80,6 +81,7 @@ func Sample(project string, n int) *store.Session {
 		Spec:   spec.Sandbox{Runtime: "native", CPULimit: 1.5, MemLimit: 16 << 20, FS: spec.FS{RootFS: spec.RootFS{ReadOnly: &no}, WritableDirs: []string{"/workspace"}}},
 		Labels: map[string]string{"n": fmt.Sprint(n), "parity": []string{"even", "odd"}[n%2]},
 		Env:    map[string]string{"A": "ü\x00"},
+		Lease:  "l",
 	}
 }
 
