@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the functional suite in QEMU, by emulation, on Debian's kernel with cgroup v2 only.
 # Usage: test/qemu/run.sh                 every package of test/qemu/packages
-#        test/qemu/run.sh PACKAGE...      those only; RUN=regexp picks tests, VERBOSE=1 names the slowest
+#        test/qemu/run.sh PACKAGE...      those only; RUN=regexp picks tests, LIMIT=seconds, VERBOSE=1 names the slowest
 #        test/qemu/run.sh -- COMMAND...   a command instead, e.g. `test/qemu/run.sh -- dsec doctor`
 # Needs root and what scripts/deps.sh installs. Nothing of the host is changed; what is fetched is kept in .cache/qemu.
 set -euo pipefail
@@ -16,14 +16,8 @@ if [ "${1:-}" = -- ]; then
 elif [ $# -gt 0 ]; then
   packages=("$@")
 else
-  mapfile -t packages < <(grep -v '^#' "$here/packages")
+  mapfile -t packages < <(sed -n 's/^\([^# ][^ ]*\).*/\1/p' "$here/packages")
 fi
-declare -A pattern=()
-for i in "${!packages[@]}"; do
-  p=${packages[i]%% *}
-  [ "$p" = "${packages[i]}" ] || pattern[$p]=${packages[i]#* }
-  packages[i]=$p
-done
 
 # 1. The kernel and its modules, from Debian's package.
 if [ ! -s "$cache/vmlinuz" ]; then
@@ -66,7 +60,8 @@ for p in ${packages[@]+"${packages[@]}"}; do
   [ -f "$disk/bin/$name.test" ] || { say "$p has no tests"; exit 1; }
   mkdir -p "$disk/src/$p"
   if [ -d "$p/testdata" ]; then cp -r "$p/testdata" "$disk/src/$p/"; fi
-  echo "$p ${RUN:-${pattern[$p]:-}}" >> "$disk/order"
+  read -r _ seconds tests < <(grep "^$p " "$here/packages" || echo "$p 300")
+  echo "$p ${LIMIT:-$seconds} ${RUN:-$tests}" >> "$disk/order"
 done
 if [ ${#command[@]} -gt 0 ]; then printf '%q ' "${command[@]}" > "$disk/command"; else echo "/suite/suite.sh" > "$disk/command"; fi
 printf '%s' "${VERBOSE:-}" > "$disk/verbose"
