@@ -38,6 +38,8 @@ type Config struct {
 	// Seccomp refuses a profile and system calls on top that no box gets, before anything
 	// is made for them; nil leaves it to the runtime.
 	Seccomp func(profile string, allowExtra []string) error
+	// Facade serves what it says is its own, before the gateway looks at a path; nil: there is none.
+	Facade Facade
 }
 
 // API is the gateway. Until SetReady it answers health checks, and everything
@@ -78,6 +80,7 @@ func New(cfg Config) *API {
 	a.mountOpen()
 	a.mountServices()
 	a.mountBytes()
+	a.metrics.add("e2b")
 	a.server = a.newServer()
 	return a
 }
@@ -122,6 +125,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r.Header.Get("X-Request-Id"))
 	w.Header().Set("X-Request-Id", id)
 	defer a.catch(w, r, id)
+	if a.toFacade(w, r) {
+		return
+	}
 	switch r.URL.Path {
 	case "/livez", "/healthz", "/metrics":
 		a.open.ServeHTTP(w, r)

@@ -40,11 +40,15 @@ func (c *Control) eachLive(ctx context.Context, project string, sel Selector, fn
 }
 
 func (c *Control) suspend(ctx context.Context, l *live) error {
+	return c.suspendFor(ctx, l, "suspended")
+}
+
+func (c *Control) suspendFor(ctx context.Context, l *live, reason string) error {
 	if err := l.lock(ctx); err != nil {
 		return err
 	}
 	defer l.unlock()
-	effects, err := c.change(l, session.Suspend{Reason: "suspended"})
+	effects, err := c.change(l, session.Suspend{Reason: reason})
 	if err != nil || len(effects) == 0 {
 		return err
 	}
@@ -84,6 +88,11 @@ func (c *Control) Guest(ctx context.Context, project, id string) (guestclient.AP
 	if l == nil {
 		return nil, nil, ended(s)
 	}
+	return c.guest(ctx, l, true)
+}
+
+func (c *Control) guest(ctx context.Context, l *live, resume bool) (guestclient.API, func(), error) {
+	id := l.rec.ID
 	for range 3 { // a suspend may come between resume and acquire, but hardly for ever
 		row := l.current()
 		switch {
@@ -94,6 +103,9 @@ func (c *Control) Guest(ctx context.Context, project, id string) (guestclient.AP
 			e.Retryable = true
 			return nil, nil, e
 		case row.Desired == session.WantSuspended || row.Phase == session.Suspended && row.Desired != session.WantAudit:
+			if !resume {
+				return nil, nil, errdefs.Userf(errdefs.Conflict, "session "+id, "resume it first", "it is suspended")
+			}
 			if err := c.resume(ctx, l); err != nil {
 				return nil, nil, err
 			}
@@ -136,8 +148,11 @@ func (c *Control) Heartbeat(ctx context.Context, project, id string) error {
 
 func (c *Control) beat(l *live) { l.heartbeat.Store(max(int64(c.cfg.Now().Sub(c.began)), 1)) }
 
-// beaten tells whether the owner gave a sign of life within d.
+// beaten tells whether the owner gave a sign of life within d, or holds a lease that lives.
 func (c *Control) beaten(l *live, d time.Duration) bool {
+	if c.ownerLives(l) {
+		return true
+	}
 	last := l.heartbeat.Load()
 	return last != 0 && c.cfg.Now().Sub(c.began)-time.Duration(last) < d
 }

@@ -195,9 +195,14 @@ func (s *server) open(ctx context.Context) error {
 	if err := s.firstKey(ctx, keys); err != nil {
 		return err
 	}
+	facade, err := s.facade(ctl, shared)
+	if err != nil {
+		return err
+	}
 	s.api = api.New(api.Config{
 		Control: ctl, Keys: keys, Templates: shared, Importer: templates, NodeAPI: n, SpoolDir: s.path("spool"),
 		Registry: registry, Logger: s.log, Version: version.Version, Runtimes: []string{rt.Name()}, Seccomp: seccomp.Lint,
+		Facade: facade,
 	})
 	return nil
 }

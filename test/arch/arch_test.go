@@ -61,6 +61,8 @@ var forbidden = []struct {
 	{"internal/node/...", []string{module + "/internal/control", module + "/internal/store", module + "/internal/api"}, "the data plane does not know the control plane"},
 	{"internal/store/...", []string{module + "/internal/node", module + "/internal/control", module + "/internal/api"}, "SQL is below the control plane"},
 	{"internal/control", []string{module + "/internal/api", module + "/internal/cli", module + "/internal/runtime/native", "net/http"}, "the control plane does not know its wire nor how a box is made"},
+	{"internal/e2b/...", []string{module + "/internal/cli", module + "/internal/server", module + "/internal/store", module + "/internal/runtime/native"}, "the facade is a gateway: it knows control, guest and template, not how they are kept or made"},
+	{"internal/api", []string{module + "/internal/e2b"}, "the gateway serves a facade without knowing which"},
 	{"internal/spec", []string{module + "/internal/node", module + "/internal/control", module + "/internal/api", "net/http"}, "a spec is plain data"},
 	{"sdk/go/...", []string{module + "/internal"}, "the SDK is public: it lives on the wire only"},
 }

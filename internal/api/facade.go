@@ -1,0 +1,72 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+)
+
+// Facade serves another product's wire on the gateway's port. The gateway keeps what is common
+// to both: keys, rates, draining, patience with bodies.
+type Facade interface {
+	// Route tells whether r is the facade's. One that is not keyed proves its right to the facade.
+	Route(r *http.Request) FacadeRoute
+	// Serve answers r; project and operator are the caller's if the route is keyed.
+	Serve(w http.ResponseWriter, r *http.Request, project string, operator bool)
+	// Refuse answers a request that the gateway does not let through.
+	Refuse(w http.ResponseWriter, err error)
+}
+
+// FacadeRoute says what a request is to a facade.
+type FacadeRoute struct {
+	Mine       bool // the facade serves it
+	Keyed      bool // after an API key was accepted
+	MakesBoxes bool // refused while the server drains
+	Proxied    bool // its body and its answer are a box's own, and may pause for as long as that likes
+}
+
+// toFacade serves r if it is the facade's.
+func (a *API) toFacade(w http.ResponseWriter, r *http.Request) bool {
+	f := a.cfg.Facade
+	if f == nil {
+		return false
+	}
+	route := f.Route(r)
+	if !route.Mine {
+		return false
+	}
+	m := a.metrics.of("e2b")
+	start := time.Now()
+	m.running.Inc()
+	defer func() { m.running.Dec() }()
+	c, err := a.admitToFacade(r, route)
+	if err != nil {
+		e := a.typed(r.Context(), err)
+		m.done(codeOf(e.Reason), start)
+		f.Refuse(w, e)
+		return true
+	}
+	if !route.Proxied {
+		r = r.WithContext(r.Context()) // a copy: see ServeHTTP
+		defer a.guardBody(w, r, false)()
+		w = newAnswer(w)
+	}
+	f.Serve(w, r, c.project, c.operator)
+	m.done(codeOK, start)
+	return true
+}
+
+func (a *API) admitToFacade(r *http.Request, route FacadeRoute) (caller, error) {
+	if route.Keyed {
+		c, err := a.admit(r)
+		if err != nil || !route.MakesBoxes || !a.refusing() {
+			return c, err
+		}
+		return c, errdefs.Infraf(errdefs.ScopeNode, errdefs.Unavailable, "server", "it is draining and makes no sessions")
+	}
+	if !a.ready.Load() {
+		return caller{}, errStarting()
+	}
+	return caller{}, nil
+}

@@ -1,0 +1,62 @@
+package e2b
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/dsec-platform/dsec/internal/template"
+)
+
+// EnvdPort is the port by which SDKs address the agent of a sandbox.
+const EnvdPort = 49983
+
+// EnvdVersion is told to SDKs, which choose by it how to speak to envd: from 0.4.0 they send no
+// default user, from 0.5.2 they close stdin, from 0.5.7 they upload octet streams.
+const EnvdVersion = "0.5.7"
+
+// DefaultUser is whose processes and files a sandbox's are when a request names nobody.
+const DefaultUser = "user"
+
+// Caller is whose API key a request of the control or template API carries.
+type Caller struct {
+	Project  string
+	Operator bool // may change what projects share, templates among them
+}
+
+type callerKey struct{}
+
+// CallerOf gives the caller of a request that Serve passed on by key.
+func CallerOf(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
+}
+
+type targetKey struct{}
+
+// TargetOf gives the sandbox that a request to a box means. The facade has put it there: it
+// exists and has not ended. Whether the caller may use it is for the handler to ask, by Authorize,
+// because some requests need no token and some are signed.
+func TargetOf(ctx context.Context) *Target {
+	t, _ := ctx.Value(targetKey{}).(*Target)
+	return t
+}
+
+// Templates resolves what SDKs call a template, and serves the calls about templates.
+type Templates interface {
+	http.Handler
+	// Resolve gives what the templateID of a create means to the caller: an alias, a
+	// template's id, "alias:tag", or an OCI reference. NotFound for anything else.
+	Resolve(ctx context.Context, c Caller, templateID string) (*Resolved, error)
+}
+
+// Resolved is a template as a create needs it.
+type Resolved struct {
+	Template *template.Template
+	ID       string // templateID of the answer
+	Alias    string // empty if it has none
+	// Start is run as User in Workdir when a sandbox has been made, and goes on in the
+	// background; Ready is repeated until it ends with 0, and then the create is answered. Either
+	// may be empty.
+	Start, Ready  string
+	User, Workdir string
+}

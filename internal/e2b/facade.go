@@ -1,0 +1,85 @@
+package e2b
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+)
+
+// Config of a facade. Sandboxes must be set.
+type Config struct {
+	Sandboxes *Sandboxes
+	// Envd serves what is addressed to EnvdPort of a box; nil refuses it.
+	Envd http.Handler
+	// Templates resolves and serves templates; nil refuses creates and the calls about templates.
+	Templates Templates
+	// Domain is told to SDKs, which address the ports of a sandbox as <port>-<id>.<domain>; empty: none is told.
+	Domain string
+	Logger *slog.Logger // nil: slog.Default
+}
+
+// Facade is the E2B wire. The gateway asks Route about every request and calls Serve with those
+// that are the facade's.
+type Facade struct {
+	cfg    Config
+	log    *slog.Logger
+	routes *http.ServeMux
+}
+
+// New makes a facade.
+func New(cfg Config) *Facade {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	f := &Facade{cfg: cfg, log: cfg.Logger, routes: http.NewServeMux()}
+	f.mount()
+	return f
+}
+
+// Serve answers a request that Route said is the facade's. Project and operator are the caller's
+// where Route said that it is keyed.
+func (f *Facade) Serve(w http.ResponseWriter, r *http.Request, project string, operator bool) {
+	if id, port, ok := boxAddress(r); ok {
+		f.serveBox(w, r, id, port)
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, Caller{project, operator}))
+	f.routes.ServeHTTP(w, r)
+}
+
+// Refuse answers a request of the facade that the gateway does not let through.
+func (f *Facade) Refuse(w http.ResponseWriter, err error) { WriteError(w, err) }
+
+// serveBox finds the box and passes the request on.
+func (f *Facade) serveBox(w http.ResponseWriter, r *http.Request, id string, port int) {
+	t, err := f.cfg.Sandboxes.target(r.Context(), id, port)
+	if err != nil {
+		writeBoxError(w, err)
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), targetKey{}, t))
+	switch {
+	case port == 0:
+		WriteError(w, errdefs.Userf(errdefs.InvalidArgument, "header "+headerPort, "send a number from 1 to 65535", "%q is no port", r.Header.Get(headerPort)))
+	case port != EnvdPort:
+		f.servePort(w, r, t)
+	case f.cfg.Envd == nil:
+		WriteError(w, errdefs.Userf(errdefs.Unsupported, "envd", "use the product's own API", "this server does not serve it"))
+	default:
+		f.cfg.Envd.ServeHTTP(w, r)
+	}
+}
+
+// writeBoxError says that a box cannot be reached as SDKs expect it from the sandbox's address:
+// they take 502 for a sandbox that is gone or paused.
+func writeBoxError(w http.ResponseWriter, err error) {
+	e := errdefs.From(err)
+	status := Status(e)
+	if errors.Is(e, errdefs.ErrNotFound) || errors.Is(e, errdefs.ErrBoxGone) || errors.Is(e, errdefs.ErrConflict) || e.Reason == errdefs.BoxTampered {
+		status = http.StatusBadGateway
+	}
+	writeError(w, status, e)
+}

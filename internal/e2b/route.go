@@ -1,0 +1,60 @@
+package e2b
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/dsec-platform/dsec/internal/api"
+	"github.com/dsec-platform/dsec/internal/session"
+)
+
+// prefixes of the control and the template API. None is a path of the product's own API.
+var prefixes = []string{"/sandboxes", "/v2/sandboxes", "/templates", "/v2/templates", "/v3/templates", "/snapshots", "/volumes", "/volumecontent", "/secrets", "/teams"}
+
+// Route tells what r is to the facade. A request to a box is recognised first, because its path is the box's affair.
+func (f *Facade) Route(r *http.Request) api.FacadeRoute {
+	if _, port, ok := boxAddress(r); ok {
+		return api.FacadeRoute{Mine: true, Proxied: port != EnvdPort}
+	}
+	if r.URL.Path == "/health" {
+		return api.FacadeRoute{Mine: true}
+	}
+	for _, p := range prefixes {
+		if rest, ok := strings.CutPrefix(r.URL.Path, p); ok && (rest == "" || rest[0] == '/') {
+			return api.FacadeRoute{Mine: true, Keyed: true, MakesBoxes: r.Method == http.MethodPost && rest == "" && strings.HasSuffix(p, "/sandboxes")}
+		}
+	}
+	return api.FacadeRoute{}
+}
+
+// boxAddress reads which box, and which port of it, a request is for: by its headers, or by a
+// host name that begins with <port>-<id>. An id that cannot be one is an address all the same,
+// when the header has it: the caller must not fall through to another API.
+func boxAddress(r *http.Request) (id string, port int, ok bool) {
+	if id := r.Header.Get(headerSandbox); id != "" {
+		port := EnvdPort
+		if p := r.Header.Get(headerPort); p != "" {
+			port = parsePort(p)
+		}
+		return id, port, true
+	}
+	label, _, _ := strings.Cut(r.Host, ".")
+	p, id, found := strings.Cut(label, "-")
+	if !found || !session.ValidID(id) {
+		return "", 0, false
+	}
+	if port = parsePort(p); port == 0 {
+		return "", 0, false
+	}
+	return id, port, true
+}
+
+// parsePort gives 0 for what is no port.
+func parsePort(s string) int {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || s[0] == '+' {
+		return 0
+	}
+	return int(n)
+}

@@ -1,0 +1,56 @@
+package e2b
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dsec-platform/dsec/internal/control"
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/guestclient"
+)
+
+// Control is the control plane as the facade uses it. *control.Control is one.
+type Control interface {
+	control.API
+	Locate(ctx context.Context, id string) (*control.Session, error)
+	Reach(ctx context.Context, id string, resume bool) (guest guestclient.API, release func(), err error)
+}
+
+// Sandboxes finds the sessions that were made through the facade. To it there are no others.
+type Sandboxes struct {
+	control Control
+	tokens  *Tokens
+}
+
+// NewSandboxes gives the sandboxes of a control plane.
+func NewSandboxes(c Control, t *Tokens) *Sandboxes { return &Sandboxes{c, t} }
+
+// target finds the sandbox of a request to a box, which has not proven any right to it yet.
+func (s *Sandboxes) target(ctx context.Context, id string, port int) (*Target, error) {
+	got, err := s.control.Locate(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if !isSandbox(got) || over(got) {
+		return nil, noSandbox(id)
+	}
+	return &Target{ID: id, Project: got.Project, Port: port, boxes: s, session: got}, nil
+}
+
+// guest reaches the box of a sandbox.
+func (s *Sandboxes) guest(ctx context.Context, of *control.Session) (guestclient.API, func(), error) {
+	g, release, err := s.control.Reach(ctx, of.ID, false)
+	if !errors.Is(err, errdefs.ErrConflict) || !resumesByItself(of) {
+		return g, release, err
+	}
+	return s.control.Reach(ctx, of.ID, true)
+}
+
+func noSandbox(id string) error {
+	return errdefs.Userf(errdefs.NotFound, "sandbox "+id, "list the sandboxes to see which there are", "there is no such sandbox, or it has ended")
+}
+
+// over tells whether the sandbox is gone to its users, though its reclaim may not have ended.
+func over(s *control.Session) bool {
+	return s.Desired == "stopped" || s.Phase == "COMPLETED" || s.Phase == "FAILED"
+}
