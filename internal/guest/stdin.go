@@ -66,6 +66,10 @@ func (s *stdin) run() {
 		}
 		n, err := s.file.Write(data[:min(len(data), maxQueue)])
 		s.mu.Lock()
+		if s.closed { // meanwhile: the command has ended, and what was queued is gone
+			s.mu.Unlock()
+			return
+		}
 		s.queue = s.queue[n:]
 		if len(s.queue) == 0 {
 			s.queue = nil
