@@ -11,7 +11,7 @@ import (
 // nothing. An event that must not happen in this state is a *errdefs.Error with
 // reason conflict, and the row that is returned is r.
 func Apply(r Row, ev Event, now time.Time) (Row, []Effect, error) {
-	next, effects, err := step(r, ev)
+	next, effects, err := step(r, ev, now)
 	if err != nil {
 		return r, nil, err
 	}
@@ -30,7 +30,7 @@ func Apply(r Row, ev Event, now time.Time) (Row, []Effect, error) {
 	return next, effects, nil
 }
 
-func step(r Row, ev Event) (Row, []Effect, error) {
+func step(r Row, ev Event, now time.Time) (Row, []Effect, error) {
 	switch ev := ev.(type) {
 	case Stop:
 		return stop(r, ev)
@@ -40,6 +40,8 @@ func step(r Row, ev Event) (Row, []Effect, error) {
 		return reclaimed(r)
 	case Fence:
 		return fence(r, ev.Err)
+	case Expire:
+		return expire(r, ev, now)
 	}
 	// What follows is about a life that goes on.
 	if r.Phase.Terminal() || r.Desired == WantStopped {
@@ -51,17 +53,19 @@ func step(r Row, ev Event) (Row, []Effect, error) {
 	case Refuse:
 		return refuse(r, ev)
 	case Start:
-		return start(r, ev)
+		return start(r, ev, now)
 	case Suspend:
 		return suspend(r, ev)
 	case Resume:
-		return resume(r, ev)
+		return resume(r, ev, now)
 	case Frozen:
 		return frozen(r, ev)
 	case Thawed:
 		return thawed(r, ev)
 	case Audit:
 		return audit(r, ev)
+	case SetDeadline:
+		return setDeadline(r, ev)
 	}
 	return r, nil, illegal(r, ev, "nobody knows this event")
 }
@@ -88,13 +92,13 @@ func refuse(r Row, ev Refuse) (Row, []Effect, error) {
 	return r, nil, illegal(r, ev, "it has a box")
 }
 
-func start(r Row, ev Start) (Row, []Effect, error) {
+func start(r Row, ev Start, now time.Time) (Row, []Effect, error) {
 	switch {
 	case ev.Box == "":
 		return r, nil, illegal(r, ev, "the box has no id")
 	case r.Phase == Scheduled:
 		r.Phase, r.Box, r.Pooled, r.ColdReason, r.Reason = Running, ev.Box, ev.Pooled, ev.ColdReason, ""
-		return r, nil, nil
+		return anew(r, now), nil, nil
 	case r.Box == ev.Box:
 		return r, nil, nil
 	case r.Box == "":
@@ -119,12 +123,15 @@ func suspend(r Row, ev Suspend) (Row, []Effect, error) {
 	return r, nil, illegal(r, ev, "it has no box yet")
 }
 
-func resume(r Row, ev Resume) (Row, []Effect, error) {
+func resume(r Row, ev Resume, now time.Time) (Row, []Effect, error) {
 	switch {
 	case r.Desired == WantAudit:
 		return r, nil, r.Error
 	case r.Desired == WantSuspended:
 		r.Desired, r.Reason = WantRunning, ""
+		if !r.Deadline.After(now) {
+			r = anew(r, now)
+		}
 		return r, []Effect{ThawBox}, nil
 	case r.Phase == Running || r.Phase == Suspended:
 		return r, nil, nil

@@ -1,6 +1,10 @@
 package session
 
-import "github.com/dsec-platform/dsec/internal/errdefs"
+import (
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+)
 
 // Event is something that befalls a session: one of the types below.
 type Event interface{ event() string }
@@ -28,24 +32,37 @@ type (
 	// end well: Stop fails it as cancelled.
 	Stop struct{ Reason string }
 	Fail struct{ Err *errdefs.Error }
+	// SetDeadline moves the deadline to At, which is Lifetime away, and sets the action if Then is not
+	// empty. With Extend the deadline moves only to later. Without Lifetime there is none any more.
+	SetDeadline struct {
+		At       time.Time
+		Lifetime time.Duration
+		Then     Action
+		Extend   bool
+	}
+	// Expire says that the clock has reached the deadline, at which Then is to be done. It changes
+	// nothing if the deadline was moved meanwhile.
+	Expire struct{ Then Action }
 	// Reclaimed is the node's word that nothing of the box is left.
 	Reclaimed struct{}
 	// Fence says that the node is lost and can never run the box again.
 	Fence struct{ Err *errdefs.Error }
 )
 
-func (Place) event() string     { return "place" }
-func (Refuse) event() string    { return "refuse" }
-func (Start) event() string     { return "start" }
-func (Suspend) event() string   { return "suspend" }
-func (Resume) event() string    { return "resume" }
-func (Frozen) event() string    { return "frozen" }
-func (Thawed) event() string    { return "thawed" }
-func (Audit) event() string     { return "audit" }
-func (Stop) event() string      { return "stop" }
-func (Fail) event() string      { return "fail" }
-func (Reclaimed) event() string { return "reclaimed" }
-func (Fence) event() string     { return "fence" }
+func (Place) event() string       { return "place" }
+func (Refuse) event() string      { return "refuse" }
+func (Start) event() string       { return "start" }
+func (Suspend) event() string     { return "suspend" }
+func (Resume) event() string      { return "resume" }
+func (Frozen) event() string      { return "frozen" }
+func (Thawed) event() string      { return "thawed" }
+func (Audit) event() string       { return "audit" }
+func (Stop) event() string        { return "stop" }
+func (Fail) event() string        { return "fail" }
+func (SetDeadline) event() string { return "set_deadline" }
+func (Expire) event() string      { return "expire" }
+func (Reclaimed) event() string   { return "reclaimed" }
+func (Fence) event() string       { return "fence" }
 
 // Effect is what the caller has to do after an event. Effects are idempotent commands.
 type Effect uint8

@@ -89,7 +89,22 @@ type Row struct {
 	ColdReason string
 	// Created never changes; Started is zero before RUNNING, Ended before the end.
 	Created, Started, Ended, Updated time.Time
+	// Deadline is when the session's time is up, whatever it does; zero: never, or not RUNNING yet. It
+	// does not act on a session that is suspended.
+	Deadline time.Time
+	// Lifetime is how far away the deadline was when it was set. A session that begins to run, or is
+	// resumed after its deadline, has it anew. Zero: there is no deadline.
+	Lifetime   time.Duration
+	AtDeadline Action
 }
+
+// Action is what is done to a session whose time is up.
+type Action string
+
+const (
+	ActStop    Action = "stop"
+	ActSuspend Action = "suspend"
+)
 
 // New is a session just asked for.
 func New(id string, now time.Time) Row {

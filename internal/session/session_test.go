@@ -214,7 +214,18 @@ func TestMachine(t *testing.T) {
 			"stop":      send(session.Stop{Reason: "asked"}),
 			"fail":      send(session.Fail{Err: tampered}),
 			"reclaimed": send(session.Reclaimed{}),
-			"fence":     send(session.Fence{Err: nodeLost}),
+			"set deadline": func(t *rapid.T) {
+				deliver(t, session.SetDeadline{
+					At:       t0.Add(time.Duration(rapid.IntRange(0, 20).Draw(t, "at")) * time.Second),
+					Lifetime: time.Duration(rapid.IntRange(0, 3).Draw(t, "lifetime")) * time.Second,
+					Then:     rapid.SampledFrom([]session.Action{"", session.ActStop, session.ActSuspend}).Draw(t, "then"),
+					Extend:   rapid.Bool().Draw(t, "extend"),
+				})
+			},
+			"expire": func(t *rapid.T) {
+				deliver(t, session.Expire{Then: rapid.SampledFrom([]session.Action{session.ActStop, session.ActSuspend}).Draw(t, "then")})
+			},
+			"fence": send(session.Fence{Err: nodeLost}),
 			"again": func(t *rapid.T) {
 				if last == nil {
 					t.Skip()

@@ -25,7 +25,8 @@ type Filter struct {
 
 // columns in the order of db.Session.
 const columns = `id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env,
- version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at, lease`
+ version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at, lease,
+ deadline_at, lifetime_us, at_deadline`
 
 // List gives a page of sessions in the order of their ids, which is that of their creation.
 //
@@ -43,7 +44,8 @@ func (s *Store) List(ctx context.Context, f Filter) ([]*Session, error) {
 		var d db.Session
 		if err := rows.Scan(&d.ID, &d.Project, &d.Request, &d.Ordinal, &d.Job, &d.Template, &d.Priority, &d.Payload, &d.NoPool, &d.Detached,
 			&d.Spec, &d.Labels, &d.Env, &d.Version, &d.Phase, &d.Desired, &d.Reclaim, &d.Reason, &d.Error, &d.Node, &d.Box,
-			&d.Pooled, &d.ColdReason, &d.CreatedAt, &d.StartedAt, &d.EndedAt, &d.UpdatedAt, &d.Lease); err != nil {
+			&d.Pooled, &d.ColdReason, &d.CreatedAt, &d.StartedAt, &d.EndedAt, &d.UpdatedAt, &d.Lease,
+			&d.DeadlineAt, &d.LifetimeUs, &d.AtDeadline); err != nil {
 			return nil, failed("list", err)
 		}
 		rec, err := fromRow(&d)

@@ -38,13 +38,14 @@ select * from api_keys where id = sqlc.arg(id);
 insert into sessions (
     id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env,
     version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason,
-    created_at, started_at, ended_at, updated_at, lease
+    created_at, started_at, ended_at, updated_at, lease, deadline_at, lifetime_us, at_deadline
 ) values (
     sqlc.arg(id), sqlc.arg(project), sqlc.arg(request), sqlc.arg(ordinal), sqlc.arg(job), sqlc.arg(template),
     sqlc.arg(priority), sqlc.arg(payload), sqlc.arg(no_pool), sqlc.arg(detached), sqlc.arg(spec), sqlc.arg(labels), sqlc.arg(env),
     sqlc.arg(version), sqlc.arg(phase), sqlc.arg(desired), sqlc.arg(reclaim), sqlc.arg(reason), sqlc.arg(error),
     sqlc.arg(node), sqlc.arg(box), sqlc.arg(pooled), sqlc.arg(cold_reason),
-    sqlc.arg(created_at), sqlc.arg(started_at), sqlc.arg(ended_at), sqlc.arg(updated_at), sqlc.arg(lease)
+    sqlc.arg(created_at), sqlc.arg(started_at), sqlc.arg(ended_at), sqlc.arg(updated_at), sqlc.arg(lease),
+    sqlc.arg(deadline_at), sqlc.arg(lifetime_us), sqlc.arg(at_deadline)
 );
 
 -- name: InsertLabel :exec
@@ -56,7 +57,8 @@ update sessions set
     version = sqlc.arg(version), phase = sqlc.arg(phase), desired = sqlc.arg(desired), reclaim = sqlc.arg(reclaim),
     reason = sqlc.arg(reason), error = sqlc.arg(error), node = sqlc.arg(node), box = sqlc.arg(box),
     pooled = sqlc.arg(pooled), cold_reason = sqlc.arg(cold_reason),
-    started_at = sqlc.arg(started_at), ended_at = sqlc.arg(ended_at), updated_at = sqlc.arg(updated_at)
+    started_at = sqlc.arg(started_at), ended_at = sqlc.arg(ended_at), updated_at = sqlc.arg(updated_at),
+    deadline_at = sqlc.arg(deadline_at), lifetime_us = sqlc.arg(lifetime_us), at_deadline = sqlc.arg(at_deadline)
 where id = sqlc.arg(id) and version = sqlc.arg(from_version);
 
 -- name: GetSession :one

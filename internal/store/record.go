@@ -49,6 +49,7 @@ func insertParams(s *Session) (db.InsertSessionParams, error) {
 		Version: s.Version, Phase: string(s.Phase), Desired: string(s.Desired), Reclaim: string(s.Reclaim), Reason: s.Reason,
 		Node: s.Node, Box: s.Box, Pooled: s.Pooled, ColdReason: s.ColdReason,
 		CreatedAt: micros(s.Created), StartedAt: micros(s.Started), EndedAt: micros(s.Ended), UpdatedAt: micros(s.Updated), Lease: s.Lease,
+		DeadlineAt: micros(s.Deadline), LifetimeUs: s.Lifetime.Microseconds(), AtDeadline: string(s.AtDeadline),
 	}
 	for _, f := range []struct {
 		to   *string
@@ -80,6 +81,7 @@ func updateParams(r session.Row, from int64) (db.UpdateSessionParams, error) {
 		Phase: string(r.Phase), Desired: string(r.Desired), Reclaim: string(r.Reclaim), Reason: r.Reason, Error: e,
 		Node: r.Node, Box: r.Box, Pooled: r.Pooled, ColdReason: r.ColdReason,
 		StartedAt: micros(r.Started), EndedAt: micros(r.Ended), UpdatedAt: micros(r.Updated),
+		DeadlineAt: micros(r.Deadline), LifetimeUs: r.Lifetime.Microseconds(), AtDeadline: string(r.AtDeadline),
 	}, err
 }
 
@@ -89,6 +91,7 @@ func fromRow(d *db.Session) (*Session, error) {
 			ID: d.ID, Version: d.Version, Phase: session.Phase(d.Phase), Desired: session.Desired(d.Desired),
 			Reclaim: session.Reclaim(d.Reclaim), Reason: d.Reason, Node: d.Node, Box: d.Box, Pooled: d.Pooled, ColdReason: d.ColdReason,
 			Created: instant(d.CreatedAt), Started: instant(d.StartedAt), Ended: instant(d.EndedAt), Updated: instant(d.UpdatedAt),
+			Deadline: instant(d.DeadlineAt), Lifetime: time.Duration(d.LifetimeUs) * time.Microsecond, AtDeadline: session.Action(d.AtDeadline),
 		},
 		Project: d.Project, Job: d.Job, Template: d.Template, Priority: d.Priority,
 		Request: d.Request, Ordinal: int(d.Ordinal), Payload: d.Payload, NoPool: d.NoPool, Detached: d.Detached, Lease: d.Lease,

@@ -70,6 +70,9 @@ type Session struct {
 	EndedAt    int64
 	UpdatedAt  int64
 	Lease      string
+	DeadlineAt int64
+	LifetimeUs int64
+	AtDeadline string
 }
 
 type SessionLabel struct {

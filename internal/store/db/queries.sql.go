@@ -241,7 +241,7 @@ func (q *Queries) GetProject(ctx context.Context, id string) (Project, error) {
 }
 
 const getSession = `-- name: GetSession :one
-select id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at, lease from sessions where id = $1
+select id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at, lease, deadline_at, lifetime_us, at_deadline from sessions where id = $1
 `
 
 func (q *Queries) GetSession(ctx context.Context, id string) (Session, error) {
@@ -276,6 +276,9 @@ func (q *Queries) GetSession(ctx context.Context, id string) (Session, error) {
 		&i.EndedAt,
 		&i.UpdatedAt,
 		&i.Lease,
+		&i.DeadlineAt,
+		&i.LifetimeUs,
+		&i.AtDeadline,
 	)
 	return i, err
 }
@@ -423,13 +426,14 @@ const insertSession = `-- name: InsertSession :exec
 insert into sessions (
     id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env,
     version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason,
-    created_at, started_at, ended_at, updated_at, lease
+    created_at, started_at, ended_at, updated_at, lease, deadline_at, lifetime_us, at_deadline
 ) values (
     $1, $2, $3, $4, $5, $6,
     $7, $8, $9, $10, $11, $12, $13,
     $14, $15, $16, $17, $18, $19,
     $20, $21, $22, $23,
-    $24, $25, $26, $27, $28
+    $24, $25, $26, $27, $28,
+    $29, $30, $31
 )
 `
 
@@ -462,6 +466,9 @@ type InsertSessionParams struct {
 	EndedAt    int64
 	UpdatedAt  int64
 	Lease      string
+	DeadlineAt int64
+	LifetimeUs int64
+	AtDeadline string
 }
 
 func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) error {
@@ -494,6 +501,9 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 		arg.EndedAt,
 		arg.UpdatedAt,
 		arg.Lease,
+		arg.DeadlineAt,
+		arg.LifetimeUs,
+		arg.AtDeadline,
 	)
 	return err
 }
@@ -602,7 +612,7 @@ func (q *Queries) LiveLeases(ctx context.Context) ([]Lease, error) {
 }
 
 const liveSessions = `-- name: LiveSessions :many
-select id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at, lease from sessions where phase not in ('COMPLETED', 'FAILED') order by id
+select id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at, lease, deadline_at, lifetime_us, at_deadline from sessions where phase not in ('COMPLETED', 'FAILED') order by id
 `
 
 func (q *Queries) LiveSessions(ctx context.Context) ([]Session, error) {
@@ -643,6 +653,9 @@ func (q *Queries) LiveSessions(ctx context.Context) ([]Session, error) {
 			&i.EndedAt,
 			&i.UpdatedAt,
 			&i.Lease,
+			&i.DeadlineAt,
+			&i.LifetimeUs,
+			&i.AtDeadline,
 		); err != nil {
 			return nil, err
 		}
@@ -676,7 +689,7 @@ func (q *Queries) RevokeKey(ctx context.Context, arg RevokeKeyParams) (int64, er
 }
 
 const sessionsByRequest = `-- name: SessionsByRequest :many
-select id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at, lease from sessions where request = $1 order by ordinal
+select id, project, request, ordinal, job, template, priority, payload, no_pool, detached, spec, labels, env, version, phase, desired, reclaim, reason, error, node, box, pooled, cold_reason, created_at, started_at, ended_at, updated_at, lease, deadline_at, lifetime_us, at_deadline from sessions where request = $1 order by ordinal
 `
 
 func (q *Queries) SessionsByRequest(ctx context.Context, request string) ([]Session, error) {
@@ -717,6 +730,9 @@ func (q *Queries) SessionsByRequest(ctx context.Context, request string) ([]Sess
 			&i.EndedAt,
 			&i.UpdatedAt,
 			&i.Lease,
+			&i.DeadlineAt,
+			&i.LifetimeUs,
+			&i.AtDeadline,
 		); err != nil {
 			return nil, err
 		}
@@ -765,8 +781,9 @@ update sessions set
     version = $1, phase = $2, desired = $3, reclaim = $4,
     reason = $5, error = $6, node = $7, box = $8,
     pooled = $9, cold_reason = $10,
-    started_at = $11, ended_at = $12, updated_at = $13
-where id = $14 and version = $15
+    started_at = $11, ended_at = $12, updated_at = $13,
+    deadline_at = $14, lifetime_us = $15, at_deadline = $16
+where id = $17 and version = $18
 `
 
 type UpdateSessionParams struct {
@@ -783,6 +800,9 @@ type UpdateSessionParams struct {
 	StartedAt   int64
 	EndedAt     int64
 	UpdatedAt   int64
+	DeadlineAt  int64
+	LifetimeUs  int64
+	AtDeadline  string
 	ID          string
 	FromVersion int64
 }
@@ -802,6 +822,9 @@ func (q *Queries) UpdateSession(ctx context.Context, arg UpdateSessionParams) (i
 		arg.StartedAt,
 		arg.EndedAt,
 		arg.UpdatedAt,
+		arg.DeadlineAt,
+		arg.LifetimeUs,
+		arg.AtDeadline,
 		arg.ID,
 		arg.FromVersion,
 	)

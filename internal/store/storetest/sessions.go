@@ -16,8 +16,10 @@ var failure = &errdefs.Error{Class: errdefs.Policy, Reason: errdefs.BoxTampered,
 
 func roundTrip(t *testing.T, s *store.Store) {
 	rec := Sample("p", 1)
+	rec.Lifetime, rec.AtDeadline = time.Minute, session.ActStop
 	insert(t, s, rec)
-	apply(t, s, rec, session.Place{Node: "n"}, session.Start{Box: "b", Pooled: true, ColdReason: "c"}, session.Fail{Err: failure}, session.Reclaimed{})
+	apply(t, s, rec, session.Place{Node: "n"}, session.Start{Box: "b", Pooled: true, ColdReason: "c"},
+		session.SetDeadline{At: Epoch.Add(time.Hour), Lifetime: 90 * time.Second, Then: session.ActSuspend}, session.Fail{Err: failure}, session.Reclaimed{})
 	got, err := s.Get(t.Context(), rec.ID)
 	if err != nil {
 		t.Fatal(err)
