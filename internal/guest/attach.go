@@ -51,7 +51,7 @@ func (s *Server) attach(st *mux.Stream, r *guestproto.OpRequest) error {
 	if err != nil {
 		return err
 	}
-	if r.Offset < 0 || r.StderrOffset < 0 {
+	if r.Offset < guestproto.FromNow || r.StderrOffset < guestproto.FromNow {
 		return userError("invalid_argument", "offset", "negative", "give the offset of the first byte that is missing")
 	}
 	if !s.hold(o) {
@@ -79,13 +79,13 @@ const followChunk = 32 << 10
 
 // follow sends an op's events from the offsets on, as they come, until it has ended.
 func (s *Server) follow(st *mux.Stream, o *op, stdout, stderr int64) error {
-	if pid := int(o.child.pid.Load()); pid > 0 {
-		if err := st.SendMessage(&guestproto.ExecEvent{Kind: guestproto.EventStarted, Pid: pid}, false); err != nil {
-			return err
-		}
-	}
 	f := &follower{pos: [2]int64{stdout, stderr}, last: time.Now()}
 	o.mu.Lock()
+	for i := range f.pos {
+		if f.pos[i] == guestproto.FromNow {
+			f.pos[i] = o.out[i].total
+		}
+	}
 	if o.followers == nil {
 		o.followers = map[*follower]struct{}{}
 	}
@@ -97,6 +97,11 @@ func (s *Server) follow(st *mux.Stream, o *op, stdout, stderr int64) error {
 		o.changed()
 		o.mu.Unlock()
 	}()
+	if pid := int(o.child.pid.Load()); pid > 0 {
+		if err := st.SendMessage(&guestproto.ExecEvent{Kind: guestproto.EventStarted, Pid: pid}, false); err != nil {
+			return err
+		}
+	}
 	buf := make([]byte, 0) // most followers wait most of the time
 	for {
 		ev, wait := o.next(f, &buf)

@@ -68,12 +68,13 @@ func (s *Server) begin(open *guestproto.ExecOpen) (*op, *guestproto.WireError) {
 	r := &open.Req
 	o := &op{
 		srv: s, id: r.OpID, digest: string(open.Digest), agent: set.AgentCgroup,
-		began: time.Now(), maxOut: l.maxOut, killOnOutput: r.KillOnOutputLimit, stateFD: -1, oldState: -1,
+		began: time.Now(), maxOut: l.maxOut, killOnOutput: r.KillOnOutputLimit, holdOutput: r.HoldOutput, stateFD: -1, oldState: -1,
 		started: make(chan struct{}), done: make(chan struct{}), idle: make(chan struct{}),
 	}
 	o.info = guestproto.OpInfo{
 		OpID: o.id, Argv: shown(r), ShellSession: r.ShellSession, User: l.user.name, Cwd: l.dir,
 		PTY: r.PTY, Background: r.Background, StartedUnix: o.began.UnixNano(),
+		Note: r.Note,
 	}
 	for i := range o.out {
 		o.out[i] = output{budget: s.budget, half: int(max(l.maxOut/2, 1))}

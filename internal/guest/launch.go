@@ -45,8 +45,8 @@ func check(r *guestproto.ExecRequest, s *setup.Settings) (*launch, *guestproto.W
 	if r.ShellSession != "" && r.Script == "" {
 		return nil, userError("invalid_argument", "shell_session", "a shell session runs scripts, not argv", "send a script")
 	}
-	if r.Cwd != "" && r.Cwd[0] != '/' {
-		return nil, userError("invalid_argument", "cwd "+clipped(r.Cwd), "not an absolute path", "give an absolute path")
+	if r.Cwd != "" && r.Cwd[0] != '/' && r.Cwd != "~" && !strings.HasPrefix(r.Cwd, "~/") {
+		return nil, userError("invalid_argument", "cwd "+clipped(r.Cwd), "not an absolute path", "give an absolute path, or one below the home: ~/…")
 	}
 	for _, list := range [][]string{r.Argv, r.Env, {r.Script, r.Cwd, r.Shell, r.User, r.ShellSession}} {
 		for _, v := range list {
@@ -75,6 +75,10 @@ func check(r *guestproto.ExecRequest, s *setup.Settings) (*launch, *guestproto.W
 		if !isDir(l.dir) {
 			l.dir = l.user.home
 		}
+	}
+	if l.dir != "" && l.dir[0] == '~' {
+		l.softDir = l.dir == "~"
+		l.dir = path.Join(orRoot(l.user.home), l.dir[1:])
 	}
 	l.setProgram(r)
 	return l, nil

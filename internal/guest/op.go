@@ -24,6 +24,7 @@ type op struct {
 	maxOut int64
 	// killOnOutput ends the op when a stream passes maxOut.
 	killOnOutput bool
+	holdOutput   bool // waits for followers, however long they take
 	before       events
 	timer        *time.Timer
 	session      *session // whose state is saved at the end
@@ -139,6 +140,7 @@ func (o *op) run() {
 func (o *op) finish(r *guestproto.Result) {
 	o.mu.Lock()
 	o.result = r
+	o.info.Note = ""
 	if !o.survivors {
 		o.settle.Store(true)
 	}

@@ -128,6 +128,14 @@ type follower struct {
 // followPatience is how long a follower may take for its next step.
 const followPatience = 2 * time.Second
 
+// patience is how long a command waits for a follower. One that is gone is none any more.
+func (o *op) patience() time.Duration {
+	if o.holdOutput {
+		return 1 << 62
+	}
+	return followPatience
+}
+
 // holdForFollowers waits while more output would overwrite what a live follower
 // has yet to get.
 func (o *op) holdForFollowers(stream int) {
@@ -140,7 +148,7 @@ func (o *op) holdForFollowers(stream int) {
 		var wait time.Duration
 		for f := range o.followers {
 			if o.out[stream].total-f.pos[stream] > int64(o.out[stream].half)-pumpChunk {
-				wait = max(wait, followPatience-time.Since(f.last))
+				wait = max(wait, o.patience()-time.Since(f.last))
 			}
 		}
 		ch := o.change()

@@ -22,7 +22,7 @@ type API interface {
 	Run(ctx context.Context, req guestproto.ExecRequest) (*guestproto.Result, error)
 	// Start starts an exec and attaches to it; Close of the stream detaches, it does not kill.
 	Start(ctx context.Context, req guestproto.ExecRequest) (ExecStream, error)
-	// Attach follows an op from the given offsets, running or ended.
+	// Attach follows an op from the given offsets (guestproto.FromNow: what comes later), running or ended.
 	Attach(ctx context.Context, op guestproto.OpID, stdoutOffset, stderrOffset int64) (ExecStream, error)
 	// Get gives an op's state without its output.
 	Get(ctx context.Context, op guestproto.OpID) (*guestproto.OpInfo, error)

@@ -190,7 +190,7 @@ func (c *Client) List(ctx context.Context) ([]guestproto.OpInfo, error) {
 		for _, a := range info.Argv {
 			size += len(a)
 		}
-		size += len(info.Cwd) + len(info.User) + len(info.ShellSession) + 512
+		size += len(info.Cwd) + len(info.User) + len(info.ShellSession) + len(info.Note) + 512
 		list = append(list, info)
 	}
 }

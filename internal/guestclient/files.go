@@ -26,12 +26,12 @@ func bind(kind guestproto.Kind, req *guestproto.FileRequest) *guestproto.FileReq
 
 // change is a request that is answered with done.
 func (f files) change(ctx context.Context, kind guestproto.Kind, req guestproto.FileRequest) error {
-	return call(ctx, f.conn, kind, bind(kind, &req), &guestproto.Reply{})
+	return call(ctx, f.conn, kind, bind(kind, behalf(ctx, &req)), &guestproto.Reply{})
 }
 
 func (f files) Stat(ctx context.Context, path string, follow bool) (*guestproto.FileInfo, error) {
 	info := &guestproto.FileInfo{}
-	if err := call(ctx, f.conn, guestproto.KindFileStat, &guestproto.FileRequest{Path: path, Follow: follow}, info); err != nil {
+	if err := call(ctx, f.conn, guestproto.KindFileStat, behalf(ctx, &guestproto.FileRequest{Path: path, Follow: follow}), info); err != nil {
 		return nil, err
 	}
 	return info, nil
@@ -42,7 +42,7 @@ func (f files) ListDir(ctx context.Context, path string, depth int, fn func(gues
 	if depth < 0 {
 		depth = math.MaxInt32
 	}
-	s, err := openStream(ctx, f.conn, guestproto.KindFileList, &guestproto.FileRequest{Path: path, Depth: uint32(min(depth, math.MaxInt32))}, true)
+	s, err := openStream(ctx, f.conn, guestproto.KindFileList, behalf(ctx, &guestproto.FileRequest{Path: path, Depth: uint32(min(depth, math.MaxInt32))}), true)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (f files) ListDir(ctx context.Context, path string, depth int, fn func(gues
 
 func (f files) ReadFile(ctx context.Context, path, user string, offset, length int64) (*guestproto.FileInfo, io.ReadCloser, error) {
 	req := &guestproto.FileRequest{Path: path, User: user, Offset: offset, Length: length}
-	s, err := openStream(ctx, f.conn, guestproto.KindFileRead, req, true)
+	s, err := openStream(ctx, f.conn, guestproto.KindFileRead, behalf(ctx, req), true)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -101,7 +101,7 @@ func (f files) WriteFile(ctx context.Context, o WriteOptions, r io.Reader) (*gue
 
 // upload sends a request and r, and receives the answer.
 func (f files) upload(ctx context.Context, kind guestproto.Kind, req *guestproto.FileRequest, r io.Reader, answer guestproto.Message) error {
-	s, err := openStream(ctx, f.conn, kind, bind(kind, req), false)
+	s, err := openStream(ctx, f.conn, kind, bind(kind, behalf(ctx, req)), false)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (f files) Chmod(ctx context.Context, op guestproto.OpID, path, user string,
 
 func (f files) Watch(ctx context.Context, path, user string, recursive bool) (Watcher, error) {
 	// The request stays open: its end tells the guest that nobody watches any more.
-	s, err := openStream(ctx, f.conn, guestproto.KindFileWatch, &guestproto.FileRequest{Path: path, User: user, Recursive: recursive}, false)
+	s, err := openStream(ctx, f.conn, guestproto.KindFileWatch, behalf(ctx, &guestproto.FileRequest{Path: path, User: user, Recursive: recursive}), false)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (w watcher) Recv() (e guestproto.WatchEvent, err error) {
 }
 
 func (f files) TarOut(ctx context.Context, path, user string) (io.ReadCloser, error) {
-	s, err := openStream(ctx, f.conn, guestproto.KindFileTarOut, &guestproto.FileRequest{Path: path, User: user}, true)
+	s, err := openStream(ctx, f.conn, guestproto.KindFileTarOut, behalf(ctx, &guestproto.FileRequest{Path: path, User: user}), true)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ const (
 	MaxEnv        = 1 << 13
 	MaxName       = 256
 	MaxPath       = 4096
+	MaxNote       = 4096
 	MaxOutput     = 64 << 20
 	DefaultOutput = 1 << 20
 	// MaxInlineStdin is what an ExecRequest carries in its own frame, MaxStdin what is given whole.

@@ -19,6 +19,8 @@ func (r *ExecRequest) EncodeFields(e *Encoder) {
 	e.Int(15, r.MaxOutput)
 	e.Bool(16, r.KillOnOutputLimit)
 	e.Bool(17, r.Background)
+	e.Bool(18, r.HoldOutput)
+	e.String(19, r.Note)
 }
 
 // DecodeFields reads the wire form.
@@ -59,6 +61,10 @@ func (r *ExecRequest) DecodeFields(d *Decoder) {
 			r.KillOnOutputLimit = d.Bool()
 		case 17:
 			r.Background = d.Bool()
+		case 18:
+			r.HoldOutput = d.Bool()
+		case 19:
+			r.Note = d.String(MaxNote)
 		}
 	}
 }
@@ -247,6 +253,7 @@ func (o *OpInfo) EncodeFields(e *Encoder) {
 	if o.Result != nil {
 		e.Message(12, o.Result)
 	}
+	e.String(13, clip(o.Note, MaxNote))
 }
 
 // DecodeFields reads the wire form.
@@ -278,6 +285,8 @@ func (o *OpInfo) DecodeFields(d *Decoder) {
 		case 12:
 			o.Result = &Result{}
 			d.Message(o.Result)
+		case 13:
+			o.Note = d.String(MaxNote)
 		}
 	}
 }

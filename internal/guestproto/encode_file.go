@@ -22,6 +22,7 @@ func (r *FileRequest) EncodeFields(e *Encoder) {
 	e.Bool(18, r.Overwrite)
 	e.Bool(19, r.Symbolic)
 	e.Bytes(20, r.Digest)
+	e.Bool(21, r.Behalf)
 }
 
 // DecodeFields reads the wire form.
@@ -68,6 +69,8 @@ func (r *FileRequest) DecodeFields(d *Decoder) {
 			r.Symbolic = d.Bool()
 		case 20:
 			r.Digest = d.Bytes(maxDigest)
+		case 21:
+			r.Behalf = d.Bool()
 		}
 	}
 }
@@ -87,6 +90,9 @@ func (f *FileInfo) EncodeFields(e *Encoder) {
 	e.String(11, f.Target)
 	e.Uint(12, f.Links)
 	e.Int(13, f.Blocks512)
+	e.String(14, f.LeadsTo)
+	e.Uint(15, uint64(f.LeadsToType))
+	e.Uint(16, uint64(f.LeadsToMode))
 }
 
 // DecodeFields reads the wire form.
@@ -119,6 +125,12 @@ func (f *FileInfo) DecodeFields(d *Decoder) {
 			f.Links = d.Uint()
 		case 13:
 			f.Blocks512 = d.Int()
+		case 14:
+			f.LeadsTo = d.String(MaxPath)
+		case 15:
+			f.LeadsToType = FileType(d.UintMax(255))
+		case 16:
+			f.LeadsToMode = uint32(d.UintMax(1<<32 - 1))
 		}
 	}
 }

@@ -27,7 +27,7 @@ type ExecRequest struct {
 	// variables, functions, aliases and options are loaded before and saved after.
 	ShellSession string
 	Env          []string // added to the box's base environment, "K=V"
-	Cwd          string   // default: the user's home or /workspace
+	Cwd          string   // absolute, or ~ and ~/… below the user's home; default: /workspace or the home
 	User         string   // name or uid in the box; default: the box's user
 	StdinMode    StdinMode
 	Stdin        []byte
@@ -40,6 +40,11 @@ type ExecRequest struct {
 	KillOnOutputLimit bool
 	// Background: Exec returns when the process has started.
 	Background bool
+	// HoldOutput makes the command wait when its output is more than what is kept and a follower has
+	// yet to take it, as it would at a pipe; without followers the middle is dropped as ever.
+	HoldOutput bool
+	// Note is the client's own, to MaxNote bytes: List tells it while the op runs.
+	Note string
 }
 
 // Stream is a byte stream of an op.
@@ -125,6 +130,7 @@ type OpInfo struct {
 	StartedUnix  int64 // ns, box's wall clock
 	Survivors    int
 	Result       *Result // without output bytes; nil while running
+	Note         string  // the request's; empty when the op has ended
 }
 
 // FileType of a FileInfo.
@@ -153,6 +159,10 @@ type FileInfo struct {
 	Target    string // of a symlink
 	Links     uint64
 	Blocks512 int64
+	// What a symlink leads to in the end, of requests on a user's behalf: zero when it leads nowhere.
+	LeadsTo     string
+	LeadsToType FileType
+	LeadsToMode uint32
 }
 
 // WatchEvent is a change below a watched directory.

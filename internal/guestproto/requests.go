@@ -48,7 +48,7 @@ type ExecOpen struct {
 type OpRequest struct {
 	OpID         OpID
 	Name         string
-	Offset       int64 // stdin; stdout of an attach
+	Offset       int64 // stdin; stdout of an attach, FromNow: what comes from now on
 	StderrOffset int64
 	Data         []byte
 	EOF          bool
@@ -56,6 +56,9 @@ type OpRequest struct {
 	Signal       string
 	Tree         bool
 }
+
+// FromNow as the offset of an attach stands for the end of what there is.
+const FromNow = -1
 
 // DialRequest connects inside the box.
 type DialRequest struct{ Network, Addr string }
@@ -80,6 +83,10 @@ type FileRequest struct {
 	SetMode, SetOwner                 bool
 	Follow, Parents, Append, NoCreate bool
 	Recursive, Overwrite, Symbolic    bool
+	// Behalf: act with the power of the box's root, but for the user: relative paths begin at their
+	// home, what is new is theirs, paths in answers are absolute. A write goes into the file
+	// itself, as a program's would, and the file becomes theirs; a move makes missing directories.
+	Behalf bool
 	// Digest of the request, set for ops with an id.
 	Digest []byte
 }

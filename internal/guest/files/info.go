@@ -26,7 +26,9 @@ func (o *op) stat() error {
 	if err != nil {
 		return at(o.req.Path, err)
 	}
-	return o.s.SendMessage(o.info(&e.st, o.req.Path, e.target), true)
+	info := o.info(&e.st, o.req.Path, e.target)
+	o.leads(info, unix.AT_FDCWD, o.path)
+	return o.s.SendMessage(info, true)
 }
 
 // info is the message about a file; path is as asked.

@@ -13,6 +13,11 @@ func (o *op) move() error {
 	if err != nil {
 		return err
 	}
+	if dir, _, err := split(to); err == nil && o.owner != nil {
+		if err := o.as(func() error { return o.makeDirs(dir, 0o755) }); err != nil {
+			return at(dir, err)
+		}
+	}
 	err = o.as(func() error { return rename(o.path, to, o.req.Overwrite) })
 	if err == unix.EXDEV {
 		err = o.moveAcross(to)

@@ -9,10 +9,9 @@ func (o *op) mkdir() error {
 	}
 	err := o.as(func() error {
 		if o.req.Parents {
-			_, err := makeDirs(o.path, mode)
-			return err
+			return o.makeDirs(o.path, mode)
 		}
-		return unix.Mkdir(o.path, mode)
+		return o.makeDir(o.path, mode)
 	})
 	if err != nil {
 		return at(o.req.Path, err)

@@ -127,24 +127,33 @@ func tempName() string {
 	return string(name)
 }
 
+// planted refuses a symbolic link that somebody else planted where everybody may.
+func (o *op) planted(path string, link *unix.Stat_t) error {
+	parent, _, err := split(path)
+	if err != nil {
+		return err
+	}
+	var dir unix.Stat_t
+	if err := unix.Stat(parent, &dir); err != nil {
+		return err
+	}
+	const open = unix.S_ISVTX | unix.S_IWOTH
+	if dir.Mode&open == open && link.Uid != o.who.uid && link.Uid != dir.Uid {
+		return unix.EACCES
+	}
+	return nil
+}
+
 // throughLink gives the path of the file that a symbolic link leads to, and any
 // other path as it is. A link that somebody else planted in a sticky directory is not
 // followed, whatever the machine's fs.protected_symlinks says.
 func (t *target) throughLink(path string) (string, error) {
-	var st, dir, real unix.Stat_t
+	var st, real unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
 		return path, nil // what is wrong with it shows when it is opened
 	}
-	parent, _, err := split(path)
-	if err != nil {
+	if err := t.o.planted(path, &st); err != nil {
 		return "", err
-	}
-	if err := unix.Stat(parent, &dir); err != nil {
-		return "", err
-	}
-	const open = unix.S_ISVTX | unix.S_IWOTH
-	if dir.Mode&open == open && st.Uid != t.o.who.uid && st.Uid != dir.Uid {
-		return "", unix.EACCES
 	}
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err == unix.ENOENT {

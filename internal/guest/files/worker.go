@@ -78,6 +78,8 @@ type op struct {
 	who  identity
 	home string
 	path string // req.Path, absolute
+
+	owner *identity // whose the new files of a request on behalf of somebody are
 }
 
 // Serve serves one stream to its end; it is a mux.Config's Accept.
@@ -110,6 +112,9 @@ func (w *Worker) serve(s *mux.Stream, body []byte) error {
 	o.who, o.home = account.identity, account.home
 	if o.path, err = o.resolve(o.req.Path); err != nil {
 		return err
+	}
+	if o.req.Behalf {
+		o.onBehalf()
 	}
 	serve := o.handler(s.Kind())
 	if serve == nil {

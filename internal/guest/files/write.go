@@ -12,13 +12,16 @@ func (o *op) write() error {
 		if err != nil {
 			return err
 		}
-		if err := o.as(func() error { _, err := makeDirs(dir, 0o755); return err }); err != nil {
+		if err := o.as(func() error { return o.makeDirs(dir, 0o755) }); err != nil {
 			return at(dir, err)
 		}
 	}
 	put := o.replace
-	if o.req.Append {
+	switch {
+	case o.req.Append:
 		put = o.appendTo
+	case o.owner != nil:
+		put = o.overwrite
 	}
 	st, err := put()
 	if err != nil {

@@ -1,0 +1,150 @@
+package files
+
+import (
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dsec-platform/dsec/internal/guestproto"
+)
+
+// onBehalf makes the op act with the power of the box's root for its user: see
+// guestproto.FileRequest.
+func (o *op) onBehalf() {
+	if o.req.Path == "" || o.req.Path[0] != '/' {
+		o.path = path.Clean(o.path)
+	}
+	o.req.Path = o.path
+	who := o.who
+	o.who, o.owner = identity{}, &who
+}
+
+// own gives an open file to the user on whose behalf it was made.
+func (o *op) own(fd int) error {
+	if o.owner == nil {
+		return nil
+	}
+	return unix.Fchown(fd, int(o.owner.uid), int(o.owner.gid))
+}
+
+// makeDirs makes a directory and its missing parents; on somebody's behalf the new ones are theirs.
+func (o *op) makeDirs(dir string, mode uint32) error {
+	if o.owner == nil {
+		_, err := makeDirs(dir, mode)
+		return err
+	}
+	if clean := path.Clean(dir); clean == "/" {
+		return nil
+	}
+	var st unix.Stat_t
+	switch err := unix.Stat(dir, &st); {
+	case err == nil && !isDir(&st):
+		return unix.ENOTDIR
+	case err != unix.ENOENT:
+		return err
+	}
+	up, _, err := split(dir)
+	if err != nil {
+		return err
+	}
+	if err := o.makeDirs(up, 0o755); err != nil {
+		return err
+	}
+	return o.makeDir(dir, mode)
+}
+
+// makeDir makes one directory. What is given away is the directory that was made, whatever
+// takes its name meanwhile.
+func (o *op) makeDir(dir string, mode uint32) error {
+	if o.owner == nil {
+		return unix.Mkdir(dir, mode)
+	}
+	dirfd, name, err := parent(dir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dirfd)
+	if err := unix.Mkdirat(dirfd, name, mode); err != nil {
+		return err
+	}
+	fd, err := unix.Openat(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return o.own(fd)
+}
+
+// overwrite writes into the file itself, new or old, and gives it to the user. A client that goes
+// away leaves what has come.
+func (o *op) overwrite() (*unix.Stat_t, error) {
+	fd := -1
+	err := o.as(func() (err error) { fd, err = o.openToWrite(); return err })
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	if !isReg(&st) {
+		return nil, unix.ENXIO
+	}
+	if err := o.room(fd); err != nil {
+		return nil, err
+	}
+	if err := o.as(func() error { return o.own(fd) }); err != nil {
+		return nil, err
+	}
+	if err := o.copyIn(func(p []byte) error { return writeAll(fd, p) }); err != nil {
+		return nil, err
+	}
+	return &st, unix.Fstat(fd, &st)
+}
+
+// openToWrite opens an old file without asking to make it: where everybody may write, the kernel
+// refuses that even to root when the file is somebody else's.
+func (o *op) openToWrite() (int, error) {
+	const flags = unix.O_WRONLY | unix.O_TRUNC | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	var st unix.Stat_t
+	if unix.Lstat(o.path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		if err := o.planted(o.path, &st); err != nil {
+			return -1, err
+		}
+	}
+	fd, err := unix.Open(o.path, flags, 0)
+	if err != unix.ENOENT || o.req.NoCreate {
+		return fd, err
+	}
+	mode := o.req.Mode & 0o7777
+	if mode == 0 {
+		mode = 0o644
+	}
+	return unix.Open(o.path, flags|unix.O_CREAT, mode)
+}
+
+// leads tells what a symbolic link leads to, to somebody on whose behalf it is asked.
+func (o *op) leads(i *guestproto.FileInfo, dirfd int, name string) {
+	if o.owner == nil || i.Type != guestproto.TypeSymlink {
+		return
+	}
+	_ = o.as(func() error { // one that leads nowhere is no error
+		fd, err := unix.Openat(dirfd, name, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return err
+		}
+		buf := make([]byte, guestproto.MaxPath)
+		n, err := unix.Readlink(procFD(fd), buf)
+		if err != nil {
+			return err
+		}
+		i.LeadsTo, i.LeadsToType, i.LeadsToMode = string(buf[:n]), fileType(st.Mode), st.Mode&0o7777
+		return nil
+	})
+}

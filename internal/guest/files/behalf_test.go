@@ -1,0 +1,120 @@
+package files
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dsec-platform/dsec/internal/guestproto"
+)
+
+// TestOnBehalf: root's power, the user's files.
+func TestOnBehalf(t *testing.T) {
+	needRoot(t)
+	c := start(t)
+	dir, err := os.MkdirTemp("/tmp", "dsec-test-")
+	must(t, err)
+	defer os.RemoveAll(dir)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	owner := func(name string) uint32 {
+		var st unix.Stat_t
+		must(t, unix.Lstat(at(name), &st))
+		return st.Uid
+	}
+	req := func(r guestproto.FileRequest) guestproto.FileRequest {
+		r.User, r.Behalf, r.Size, r.Length = "1234", true, -1, -1
+		return r
+	}
+	must(t, os.WriteFile(at("roots"), []byte("much longer than what comes"), 0o600))
+	must(t, os.Link(at("roots"), at("hard")))
+
+	// What only root may read is read, and written in place: other names of the file see it.
+	if _, got, err := c.read(req(guestproto.FileRequest{Path: at("roots")})); err != nil || len(got) == 0 {
+		t.Errorf("%q %v", got, err)
+	}
+	if _, err := c.write(req(guestproto.FileRequest{Path: at("roots")}), []byte("new")); err != nil {
+		t.Error(err)
+	}
+	if got, _ := os.ReadFile(at("hard")); string(got) != "new" || owner("hard") != 1234 {
+		t.Errorf("%q of %d", got, owner("hard"))
+	}
+	// New files, and the directories on their way, are the user's; those that were there are not.
+	info, err := c.write(req(guestproto.FileRequest{Path: at("a/b/f"), Parents: true}), []byte("x"))
+	if err != nil || info.UID != 1234 || info.Mode != 0o644 || owner("a") != 1234 || owner("a/b") != 1234 || owner(".") != 0 {
+		t.Errorf("%+v %v", info, err)
+	}
+	must(t, c.do(guestproto.KindFileMkdir, req(guestproto.FileRequest{Path: at("m/n"), Parents: true})))
+	must(t, c.do(guestproto.KindFileMove, req(guestproto.FileRequest{Path: at("a/b/f"), To: at("o/p/f"), Overwrite: true})))
+	if owner("m") != 1234 || owner("m/n") != 1234 || owner("o/p") != 1234 || owner("o/p/f") != 1234 {
+		t.Error("not all belongs to the user")
+	}
+	_, err = c.write(req(guestproto.FileRequest{Path: at("m/n")}), nil)
+	wantError(t, err, "user", "invalid_argument")
+	must(t, unix.Mkfifo(at("fifo"), 0o666))
+	_, err = c.write(req(guestproto.FileRequest{Path: at("fifo")}), nil)
+	wantError(t, err, "user", "invalid_argument")
+
+	// Links say where they lead.
+	must(t, os.Symlink("o/p", at("link")))
+	must(t, os.Symlink("nowhere", at("broken")))
+	must(t, c.call(guestproto.KindFileStat, req(guestproto.FileRequest{Path: at("link")}), info))
+	if info.Type != guestproto.TypeSymlink || info.Target != "o/p" || info.LeadsTo != at("o/p") || info.LeadsToType != guestproto.TypeDir {
+		t.Errorf("%+v", info)
+	}
+	found := map[string]guestproto.FileInfo{}
+	must(t, c.list(req(guestproto.FileRequest{Path: dir}), func(i guestproto.FileInfo) { found[i.Name] = i }))
+	if found["link"].LeadsTo != at("o/p") || found["broken"].LeadsTo != "" || found["broken"].Type != guestproto.TypeSymlink {
+		t.Errorf("%+v", found)
+	}
+	// A user without an entry has no home but the root.
+	must(t, c.call(guestproto.KindFileStat, req(guestproto.FileRequest{Path: "tmp/../tmp"}), info))
+	if info.Path != "/tmp" {
+		t.Errorf("%+v", info)
+	}
+}
+
+// TestBehalfIsNotLed: a planted link does not lead root's power.
+func TestBehalfIsNotLed(t *testing.T) {
+	needRoot(t)
+	c := start(t)
+	dir, err := os.MkdirTemp("/tmp", "dsec-test-")
+	must(t, err)
+	defer os.RemoveAll(dir)
+	victim := filepath.Join(t.TempDir(), "victim")
+	must(t, os.WriteFile(victim, []byte("safe"), 0o600))
+	must(t, os.Chmod(dir, 0o777|os.ModeSticky))
+	must(t, os.Symlink(victim, filepath.Join(dir, "f")))
+	must(t, os.Lchown(filepath.Join(dir, "f"), 1234, 1234))
+	_, err = c.write(guestproto.FileRequest{Path: filepath.Join(dir, "f"), User: "1234", Behalf: true, Size: -1}, []byte("x"))
+	wantError(t, err, "user", "forbidden")
+	if got, _ := os.ReadFile(victim); string(got) != "safe" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestBehalfIsWatched: writing into a file is a write to those who watch, not a new file.
+func TestBehalfIsWatched(t *testing.T) {
+	c := start(t)
+	needRoot(t)
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("old"), 0o644))
+	_, events := c.watch(dir, false)
+	_, err := c.write(guestproto.FileRequest{Path: filepath.Join(dir, "f"), User: self(), Behalf: true, Size: -1}, []byte("new"))
+	must(t, err)
+	for {
+		select {
+		case e := <-events:
+			if e.Kind == "create" {
+				t.Fatalf("%+v", e)
+			}
+			if e.Kind == "write" && e.Path == "f" {
+				return
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("no write was told")
+		}
+	}
+}
