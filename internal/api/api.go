@@ -19,8 +19,10 @@ import (
 
 // Config is what the gateway stands on. Control, Keys and Templates are needed.
 type Config struct {
-	Control   control.API
-	Keys      control.Keys
+	Control control.API
+	Keys    control.Keys
+	// Leases are the owners of sessions; nil: LeaseService is not served.
+	Leases    control.Leases
 	Templates template.Store
 	// Importer imports and builds templates; nil refuses both.
 	Importer template.Importer
@@ -93,6 +95,9 @@ func (a *API) mountServices() {
 	dsecv1connect.RegisterTemplateServiceHandler(s, &templates{a})
 	dsecv1connect.RegisterNodeServiceHandler(s, &nodes{a})
 	dsecv1connect.RegisterKeyServiceHandler(s, &keys{a})
+	if a.cfg.Leases != nil {
+		dsecv1connect.RegisterLeaseServiceHandler(s, &leases{a})
+	}
 	s.SetUnknownHandler(func(_ context.Context, spec connect.Spec, _ connect.ServerStream) error {
 		return errdefs.Userf(errdefs.Unsupported, "call "+clip(spec.Procedure), "use a call of proto/dsec/v1, or update the server", "there is no such call")
 	})

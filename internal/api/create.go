@@ -72,7 +72,7 @@ func (t *itemSender) send(i int, r control.CreateResult) {
 func (s *sessions) newSessions(ctx context.Context, key string, q *dsecv1.NewSession) (control.CreateRequest, error) {
 	req := control.CreateRequest{
 		Key: key, Count: max(int(q.GetCount()), 0), Template: q.GetTemplate(), Env: q.GetEnv(), Secrets: q.GetSecrets(), Labels: q.GetLabels(),
-		Job: q.GetJob(), Code: q.GetCode(), CodeDir: q.GetCodeDir(), Priority: q.GetPriority(), NoPool: q.GetNoPool(), NoWait: q.GetNoWait(),
+		Job: q.GetJob(), Code: q.GetCode(), CodeDir: q.GetCodeDir(), Priority: q.GetPriority(), NoPool: q.GetNoPool(), NoWait: q.GetNoWait(), Lease: q.GetLeaseId(),
 	}
 	if q.GetCount() == 0 {
 		req.Count = 1
@@ -130,6 +130,9 @@ func checkNewSession(key string, q *dsecv1.NewSession) error {
 		if err := checkText(f.name, f.value, f.most); err != nil {
 			return err
 		}
+	}
+	if err := optionalLease("session.lease_id", q.GetLeaseId()); err != nil {
+		return err
 	}
 	if dir := q.GetCodeDir(); dir != "" {
 		if len(q.GetCode()) == 0 {

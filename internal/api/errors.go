@@ -40,6 +40,7 @@ var codes = map[errdefs.Reason]struct {
 	errdefs.Canceled:         {connect.CodeCanceled, 499},
 	errdefs.BoxGone:          {connect.CodeFailedPrecondition, 410},
 	errdefs.BoxTampered:      {connect.CodeAborted, 409},
+	errdefs.OwnerLost:        {connect.CodeFailedPrecondition, 410},
 	errdefs.Unavailable:      {connect.CodeUnavailable, 503},
 	errdefs.Internal:         {connect.CodeInternal, 500},
 }

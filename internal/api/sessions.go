@@ -25,14 +25,14 @@ func (s *sessions) Get(ctx context.Context, q *dsecv1.GetRequest) (*dsecv1.GetRe
 }
 
 func (s *sessions) List(ctx context.Context, q *dsecv1.ListRequest) (*dsecv1.ListResponse, error) {
-	if err := errors.Join(checkPhases("phases", q.GetPhases()), checkText("job", q.GetJob(), 128), checkLabels("labels", q.GetLabels()), checkText("page_token", q.GetPageToken(), 512)); err != nil {
+	if err := checkList(q); err != nil {
 		return nil, err
 	}
 	if n := q.GetPageSize(); n < 0 || n > 1000 {
 		return nil, bad("page_size", "use 1 to 1,000, or 0 for 100", "is %d", n)
 	}
 	page, next, err := s.cfg.Control.List(ctx, callerOf(ctx).project, control.Filter{
-		Phases: q.GetPhases(), Job: q.GetJob(), Labels: q.GetLabels(), Limit: int(q.GetPageSize()), Page: q.GetPageToken(), Newest: q.GetNewestFirst(),
+		Phases: q.GetPhases(), Job: q.GetJob(), Lease: q.GetLeaseId(), Labels: q.GetLabels(), Limit: int(q.GetPageSize()), Page: q.GetPageToken(), Newest: q.GetNewestFirst(),
 	})
 	if err != nil {
 		return nil, err
@@ -132,15 +132,15 @@ func (s *sessions) Heartbeat(ctx context.Context, q *dsecv1.HeartbeatRequest) (*
 
 // selector takes exactly one way of naming sessions.
 func selector(q *dsecv1.Selector) (control.Selector, error) {
-	sel := control.Selector{IDs: q.GetIds(), Job: q.GetJob(), Labels: q.GetLabels(), Key: q.GetIdempotencyKey(), All: q.GetAll()}
+	sel := control.Selector{IDs: q.GetIds(), Job: q.GetJob(), Labels: q.GetLabels(), Key: q.GetIdempotencyKey(), Lease: q.GetLeaseId(), All: q.GetAll()}
 	ways := 0
-	for _, set := range []bool{len(sel.IDs) > 0, sel.Job != "", len(sel.Labels) > 0, sel.Key != "", sel.All} {
+	for _, set := range []bool{len(sel.IDs) > 0, sel.Job != "", len(sel.Labels) > 0, sel.Key != "", sel.Lease != "", sel.All} {
 		if set {
 			ways++
 		}
 	}
 	if ways != 1 {
-		return sel, bad("selector", "give exactly one of ids, job, labels, idempotency_key and all", "names sessions in %d ways", ways)
+		return sel, bad("selector", "give exactly one of ids, job, labels, idempotency_key, lease_id and all", "names sessions in %d ways", ways)
 	}
 	if len(sel.IDs) > maxSessions {
 		return sel, bad("selector.ids", "give at most 32,768 ids", "has %d ids", len(sel.IDs))
@@ -150,7 +150,8 @@ func selector(q *dsecv1.Selector) (control.Selector, error) {
 			return sel, err
 		}
 	}
-	return sel, errors.Join(checkText("selector.job", sel.Job, 128), checkLabels("selector.labels", sel.Labels), checkText("selector.idempotency_key", sel.Key, 128))
+	return sel, errors.Join(checkText("selector.job", sel.Job, 128), checkLabels("selector.labels", sel.Labels), checkText("selector.idempotency_key", sel.Key, 128),
+		optionalLease("selector.lease_id", sel.Lease))
 }
 
 func checkTimeout(field string, ms int64) error {

@@ -22,7 +22,7 @@ type API interface {
 	Wait(ctx context.Context, project, id string, until ...string) (*Session, error)
 	// List pages by keyset; next is empty on the last page.
 	List(ctx context.Context, project string, f Filter) (page []*Session, next string, err error)
-	// Stop ends sessions by id, job, label or idempotency key and returns when
+	// Stop ends sessions by id, job, label, lease or idempotency key and returns when
 	// each one's reclaim is acknowledged. Idempotent.
 	Stop(ctx context.Context, project string, sel Selector, reason string) ([]StopResult, error)
 	Suspend(ctx context.Context, project string, sel Selector) ([]StopResult, error)
@@ -50,7 +50,8 @@ type CreateRequest struct {
 	CodeDir  string
 	Priority string
 	NoPool   bool
-	NoWait   bool // answer when queued or placed
+	NoWait   bool   // answer when queued or placed
+	Lease    string // of the owner; empty: none
 	// OnItem, if set, is called once for each item as soon as it is answered, from any
 	// goroutine but never from two at once, and always before Create returns. It must not block for long.
 	OnItem func(index int, r CreateResult)
@@ -77,6 +78,7 @@ type Session struct {
 	ColdReason                       string
 	Version                          int64
 	Created, Started, Ended, Updated time.Time
+	Lease                            string // of its owner, if it has or had one
 }
 
 // Inspect adds the box's live figures.
@@ -89,18 +91,20 @@ type Inspect struct {
 type Filter struct {
 	Phases []string
 	Job    string
+	Lease  string
 	Labels map[string]string
 	Limit  int // 1 … 1000, default 100
 	Page   string
 	Newest bool // newest first (default oldest first)
 }
 
-// Selector of Stop, Suspend, Resume: exactly one of IDs, Job, Labels, Key, All.
+// Selector of Stop, Suspend, Resume: exactly one of IDs, Job, Labels, Key, Lease, All.
 type Selector struct {
 	IDs    []string
 	Job    string
 	Labels map[string]string
 	Key    string
+	Lease  string
 	All    bool
 }
 

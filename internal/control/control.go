@@ -74,8 +74,9 @@ type Control struct {
 	pressed  bool   // it refused somebody since the line was empty
 	freed    uint64 // how often room was reported
 	requests map[requestKey]*request
-	answered uint64           // how many requests with a key have left requests
-	roots    map[string]*root // by name@version
+	answered uint64            // how many requests with a key have left requests
+	roots    map[string]*root  // by name@version
+	owners   map[string]*owner // leases that have not ended
 }
 
 var _ API = (*Control)(nil)
@@ -101,7 +102,7 @@ func New(cfg Config) *Control {
 	c := &Control{
 		cfg: cfg, log: cfg.Logger, store: cfg.Store, node: cfg.Node,
 		placing: make(chan struct{}, cfg.Placing), reclaiming: make(chan struct{}, cfg.Reclaiming), wake: make(chan struct{}, 1),
-		live: map[string]*live{}, requests: map[requestKey]*request{}, roots: map[string]*root{},
+		live: map[string]*live{}, requests: map[requestKey]*request{}, roots: map[string]*root{}, owners: map[string]*owner{},
 		queue: sched.NewQueue(cfg.Scheduler.MaxActiveSessions, cfg.Scheduler.QueueLength),
 	}
 	c.began = cfg.Now()
@@ -113,6 +114,9 @@ func New(cfg Config) *Control {
 // it returns, every session that lived through a restart is known again. Ctx bounds Start alone.
 func (c *Control) Start(ctx context.Context) error {
 	if _, err := c.store.EnsureProject(ctx, store.Project{ID: DefaultProject, Created: c.cfg.Now()}); err != nil {
+		return err
+	}
+	if err := c.restoreOwners(ctx); err != nil {
 		return err
 	}
 	if err := c.reconcile(ctx); err != nil {
@@ -133,6 +137,9 @@ func (c *Control) Close() {
 	defer c.mu.Unlock()
 	for _, l := range c.live {
 		l.stopTimers()
+	}
+	for _, o := range c.owners {
+		o.timer.Stop()
 	}
 	for _, r := range c.roots {
 		r.release()
@@ -168,13 +175,18 @@ func (c *Control) expire(now time.Time) error {
 	if _, err := c.store.ExpireKeys(c.ctx, now.Add(-keyWindow)); err != nil {
 		return err
 	}
-	const some = 256
+	const some = 256 // sessions at a time
 	for {
 		n, err := c.store.ExpireSessions(c.ctx, now.Add(-c.cfg.KeepEnded), some)
-		if err != nil || n < some {
+		if err != nil {
 			return err
 		}
+		if n < some {
+			break
+		}
 	}
+	_, err := c.store.ExpireLeases(c.ctx, now.Add(-keyWindow))
+	return err
 }
 
 // closing is the error of whoever comes too late.

@@ -12,7 +12,7 @@ type Counters struct {
 	Created, Queued, Refused, Revoked  atomic.Int64 // sessions; Refused by queue or quota; Revoked: creates
 	Pooled, Cold, NodeFull             atomic.Int64 // placements
 	Completed, IdleEnds, Audits        atomic.Int64
-	SuspendedEnds                      atomic.Int64
+	SuspendedEnds, OwnersLost          atomic.Int64
 	FailedUser, FailedLimit            atomic.Int64
 	FailedPolicy, FailedInfrastructure atomic.Int64
 	BoxesLost, OOMKills, MemWarnings   atomic.Int64

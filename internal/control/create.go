@@ -243,7 +243,7 @@ func (c *Control) record(r *request, req *CreateRequest, i int, template string)
 		Project: r.project, Job: req.Job, Template: template, Priority: req.Priority,
 		Request: r.id, Ordinal: i, Payload: len(req.Secrets) > 0 || len(req.Code) > 0,
 		NoPool: req.NoPool, Detached: req.Key != "" || req.NoWait,
-		Spec: req.Spec, Labels: req.Labels, Env: req.Env,
+		Spec: req.Spec, Labels: req.Labels, Env: req.Env, Lease: req.Lease,
 	}
 	return rec
 }

@@ -27,6 +27,13 @@
 // alone: the owner lives and thinks. Without one it is reclaimed and COMPLETED. A suspended
 // one is when its max_suspended is over, heartbeats or not: it holds memory, and no other clock of it runs.
 //
+// A lease is an owner of sessions: a client process. Its signs of life are kept in memory, so
+// that they cost no write; after a restart, or when this process stood still, each has its whole TTL
+// again. The end of a lease is marked under Control.mu before its sessions are looked for, and
+// sessions are added under it, so that none escapes; it is stored after their ends, so that a crash in
+// between only does it again. A session whose owner fell silent FAILS with class limit, reason owner_lost: neither the
+// agent nor the platform is to blame. While a lease lives, its sessions do not idle away.
+//
 // Secrets and code live in memory until the box has them. A session that waited for
 // a box when the server died is queued again, unless it had secrets or code, or a
 // caller who waited for it and is gone.

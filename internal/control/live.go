@@ -132,6 +132,6 @@ func view(rec *store.Session, r session.Row) *Session {
 		ID: rec.ID, Project: rec.Project, Job: rec.Job, Template: rec.Template, Labels: rec.Labels, Env: rec.Env, Spec: rec.Spec,
 		Phase: string(r.Phase), Desired: string(r.Desired), Reclaim: string(r.Reclaim), Reason: r.Reason, Error: r.Error,
 		Node: r.Node, Box: r.Box, Pooled: r.Pooled, ColdReason: r.ColdReason, Version: r.Version,
-		Created: r.Created, Started: r.Started, Ended: r.Ended, Updated: r.Updated,
+		Created: r.Created, Started: r.Started, Ended: r.Ended, Updated: r.Updated, Lease: rec.Lease,
 	}
 }

@@ -31,6 +31,10 @@ func (c *Control) make(r *request, req *CreateRequest) {
 	if len(missing) == 0 {
 		return
 	}
+	if err := c.mayOwn(r.ctx, r.project, req.Lease); err != nil {
+		settleAll(missing, err)
+		return
+	}
 	root, err := c.takeRoot(r.ctx, req.Template)
 	if err != nil {
 		settleAll(missing, err)
@@ -65,6 +69,15 @@ func (c *Control) makeChunk(r *request, req *CreateRequest, root *root, env []st
 	lives := make([]*live, 0, len(items))
 	taken := make([]*item, 0, len(items))
 	c.mu.Lock()
+	if req.Lease != "" {
+		// What ends a lease marks it under this lock before it looks for its sessions.
+		if o := c.owners[req.Lease]; o == nil || o.ending != "" {
+			c.mu.Unlock()
+			err := errdefs.Userf(errdefs.Conflict, "lease "+req.Lease, "make a new one", "it ended while its sessions were made")
+			settleAll(items, err)
+			return err
+		}
+	}
 	for _, it := range items {
 		id, at := c.ids.next(c.cfg.Now())
 		position, err := c.queue.Offer(id)

@@ -22,6 +22,7 @@ func (c *Control) Collector() prometheus.Collector {
 			"failed_policy": &n.FailedPolicy, "failed_infrastructure": &n.FailedInfrastructure}},
 		{"dsec_sessions_idle_ended_total", "Sessions ended because nobody used them.", "", one(&n.IdleEnds)},
 		{"dsec_sessions_suspended_ended_total", "Sessions ended because they were suspended for too long.", "", one(&n.SuspendedEnds)},
+		{"dsec_owners_lost_total", "Leases whose owner was silent for too long.", "", one(&n.OwnersLost)},
 		{"dsec_sessions_audits_total", "Sessions whose run time was over.", "", one(&n.Audits)},
 		{"dsec_session_placements_total", "Answers of the node to placements.", "answer", map[string]*atomic.Int64{
 			"pooled": &n.Pooled, "cold": &n.Cold, "node_full": &n.NodeFull}},

@@ -100,7 +100,7 @@ func badPhase(field, value string) error {
 
 // List implements API. What was changed before the call is in the answer.
 func (c *Control) List(ctx context.Context, project string, f Filter) (page []*Session, next string, err error) {
-	q := store.Filter{Project: project, Job: f.Job, Labels: f.Labels, Newest: f.Newest, After: f.Page, Limit: f.Limit}
+	q := store.Filter{Project: project, Job: f.Job, Lease: f.Lease, Labels: f.Labels, Newest: f.Newest, After: f.Page, Limit: f.Limit}
 	for _, p := range f.Phases {
 		if !session.Phase(p).Valid() {
 			return nil, "", badPhase("phases", p)

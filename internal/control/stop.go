@@ -72,16 +72,16 @@ type target struct {
 }
 
 // choose finds what a selector names. Sessions named by id or key may have
-// ended; by job, label or all only live ones are chosen.
+// ended; by job, label, lease or all only live ones are chosen.
 func (c *Control) choose(ctx context.Context, project string, sel Selector) ([]*target, error) {
 	ways := 0
-	for _, set := range []bool{len(sel.IDs) > 0, sel.Job != "", len(sel.Labels) > 0, sel.Key != "", sel.All} {
+	for _, set := range []bool{len(sel.IDs) > 0, sel.Job != "", len(sel.Labels) > 0, sel.Key != "", sel.Lease != "", sel.All} {
 		if set {
 			ways++
 		}
 	}
 	if ways != 1 {
-		return nil, errdefs.Userf(errdefs.InvalidArgument, "field selector", "give exactly one of ids, job, labels, key, all", "it names sessions in %d ways", ways)
+		return nil, errdefs.Userf(errdefs.InvalidArgument, "field selector", "give exactly one of ids, job, labels, key, lease, all", "it names sessions in %d ways", ways)
 	}
 	switch {
 	case len(sel.IDs) > MaxCount:
@@ -93,7 +93,7 @@ func (c *Control) choose(ctx context.Context, project string, sel Selector) ([]*
 	}
 	var out []*target
 	for _, l := range c.all() {
-		if l.rec.Project == project && (sel.All || sel.Job != "" && l.rec.Job == sel.Job || len(sel.Labels) > 0 && hasLabels(l.rec.Labels, sel.Labels)) {
+		if l.rec.Project == project && (sel.All || sel.Job != "" && l.rec.Job == sel.Job || sel.Lease != "" && l.rec.Lease == sel.Lease || len(sel.Labels) > 0 && hasLabels(l.rec.Labels, sel.Labels)) {
 			out = append(out, &target{id: l.rec.ID, live: l})
 		}
 	}

@@ -59,6 +59,7 @@ const (
 	Canceled         Reason = "canceled"
 	BoxGone          Reason = "box_gone"     // the session's box ended
 	BoxTampered      Reason = "box_tampered" // the guest died, stalled or broke the protocol on a healthy node
+	OwnerLost        Reason = "owner_lost"   // the process that owned it was silent for too long
 	Unavailable      Reason = "unavailable"  // starting, stopping, or a dependency is away
 	Internal         Reason = "internal"
 )

@@ -36,7 +36,7 @@ type Error struct {
 	// "already_exists", "conflict", "idempotency_clash", "op_unknown",
 	// "unauthenticated", "forbidden", "unsupported", "queue_full", "node_full",
 	// "quota_exceeded", "rate_limited", "too_large", "disk_full", "out_of_memory", "timed_out",
-	// "canceled", "box_gone", "box_tampered", "unavailable", "internal".
+	// "canceled", "box_gone", "box_tampered", "owner_lost", "unavailable", "internal".
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// How far it reaches: "box", "node" or "platform".
 	Scope string `protobuf:"bytes,3,opt,name=scope,proto3" json:"scope,omitempty"`

@@ -56,7 +56,9 @@ type NewSession struct {
 	// Never take a box of the warm pool.
 	NoPool bool `protobuf:"varint,12,opt,name=no_pool,json=noPool,proto3" json:"no_pool,omitempty"`
 	// Answer when queued or placed instead of RUNNING.
-	NoWait        bool `protobuf:"varint,13,opt,name=no_wait,json=noWait,proto3" json:"no_wait,omitempty"`
+	NoWait bool `protobuf:"varint,13,opt,name=no_wait,json=noWait,proto3" json:"no_wait,omitempty"`
+	// Lease that owns the sessions; empty: none. See LeaseService.
+	LeaseId       string `protobuf:"bytes,15,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -191,6 +193,13 @@ func (x *NewSession) GetNoWait() bool {
 		return x.NoWait
 	}
 	return false
+}
+
+func (x *NewSession) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
 }
 
 type isNewSession_Environment interface {
@@ -530,7 +539,9 @@ type Session struct {
 	// When it became terminal.
 	Ended *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=ended,proto3" json:"ended,omitempty"`
 	// When it last changed.
-	Updated       *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=updated,proto3" json:"updated,omitempty"`
+	Updated *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=updated,proto3" json:"updated,omitempty"`
+	// Lease that owns it, or did.
+	LeaseId       string `protobuf:"bytes,23,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -712,6 +723,13 @@ func (x *Session) GetUpdated() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Session) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
+}
+
 // GetRequest of Get.
 type GetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -818,7 +836,9 @@ type ListRequest struct {
 	// next_page_token of the page before; empty: the first page.
 	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Newest first; else oldest first.
-	NewestFirst   bool `protobuf:"varint,6,opt,name=newest_first,json=newestFirst,proto3" json:"newest_first,omitempty"`
+	NewestFirst bool `protobuf:"varint,6,opt,name=newest_first,json=newestFirst,proto3" json:"newest_first,omitempty"`
+	// Only sessions of this lease.
+	LeaseId       string `protobuf:"bytes,8,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -893,6 +913,13 @@ func (x *ListRequest) GetNewestFirst() bool {
 		return x.NewestFirst
 	}
 	return false
+}
+
+func (x *ListRequest) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
 }
 
 // ListResponse of List.
@@ -1081,7 +1108,9 @@ type Selector struct {
 	// By the idempotency key of their create.
 	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// All live sessions of the project.
-	All           bool `protobuf:"varint,5,opt,name=all,proto3" json:"all,omitempty"`
+	All bool `protobuf:"varint,5,opt,name=all,proto3" json:"all,omitempty"`
+	// By the lease that owns them.
+	LeaseId       string `protobuf:"bytes,7,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1149,6 +1178,13 @@ func (x *Selector) GetAll() bool {
 		return x.All
 	}
 	return false
+}
+
+func (x *Selector) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
 }
 
 // StopRequest of Stop.
@@ -1978,7 +2014,7 @@ var File_dsec_v1_session_proto protoreflect.FileDescriptor
 
 const file_dsec_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x15dsec/v1/session.proto\x12\adsec.v1\x1a\x13dsec/v1/error.proto\x1a\x12dsec/v1/spec.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf4\x04\n" +
+	"\x15dsec/v1/session.proto\x12\adsec.v1\x1a\x13dsec/v1/error.proto\x1a\x12dsec/v1/spec.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8f\x05\n" +
 	"\n" +
 	"NewSession\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x05R\x05count\x12\x1a\n" +
@@ -1994,7 +2030,8 @@ const file_dsec_v1_session_proto_rawDesc = "" +
 	" \x01(\tR\acodeDir\x12\x1a\n" +
 	"\bpriority\x18\v \x01(\tR\bpriority\x12\x17\n" +
 	"\ano_pool\x18\f \x01(\bR\x06noPool\x12\x17\n" +
-	"\ano_wait\x18\r \x01(\bR\x06noWait\x1a6\n" +
+	"\ano_wait\x18\r \x01(\bR\x06noWait\x12\x19\n" +
+	"\blease_id\x18\x0f \x01(\tR\aleaseId\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
@@ -2019,7 +2056,7 @@ const file_dsec_v1_session_proto_rawDesc = "" +
 	"\rSessionResult\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12*\n" +
 	"\asession\x18\x02 \x01(\v2\x10.dsec.v1.SessionR\asession\x12$\n" +
-	"\x05error\x18\x03 \x01(\v2\x0e.dsec.v1.ErrorR\x05error\"\xaf\x06\n" +
+	"\x05error\x18\x03 \x01(\v2\x0e.dsec.v1.ErrorR\x05error\"\xca\x06\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aproject\x18\x02 \x01(\tR\aproject\x12\x10\n" +
@@ -2043,7 +2080,8 @@ const file_dsec_v1_session_proto_rawDesc = "" +
 	"\acreated\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x124\n" +
 	"\astarted\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x120\n" +
 	"\x05ended\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x124\n" +
-	"\aupdated\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\x1a9\n" +
+	"\aupdated\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\x12\x19\n" +
+	"\blease_id\x18\x17 \x01(\tR\aleaseId\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
@@ -2055,7 +2093,7 @@ const file_dsec_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\"9\n" +
 	"\vGetResponse\x12*\n" +
-	"\asession\x18\x01 \x01(\v2\x10.dsec.v1.SessionR\asession\"\x8b\x02\n" +
+	"\asession\x18\x01 \x01(\v2\x10.dsec.v1.SessionR\asession\"\xa6\x02\n" +
 	"\vListRequest\x12\x16\n" +
 	"\x06phases\x18\x01 \x03(\tR\x06phases\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x128\n" +
@@ -2063,7 +2101,8 @@ const file_dsec_v1_session_proto_rawDesc = "" +
 	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x05 \x01(\tR\tpageToken\x12!\n" +
-	"\fnewest_first\x18\x06 \x01(\bR\vnewestFirst\x1a9\n" +
+	"\fnewest_first\x18\x06 \x01(\bR\vnewestFirst\x12\x19\n" +
+	"\blease_id\x18\b \x01(\tR\aleaseId\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"d\n" +
@@ -2078,13 +2117,14 @@ const file_dsec_v1_session_proto_rawDesc = "" +
 	"timeout_ms\x18\x03 \x01(\x03R\ttimeoutMs\"W\n" +
 	"\fWaitResponse\x12*\n" +
 	"\asession\x18\x01 \x01(\v2\x10.dsec.v1.SessionR\asession\x12\x1b\n" +
-	"\ttimed_out\x18\x02 \x01(\bR\btimedOut\"\xdb\x01\n" +
+	"\ttimed_out\x18\x02 \x01(\bR\btimedOut\"\xf6\x01\n" +
 	"\bSelector\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\tR\x03ids\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x125\n" +
 	"\x06labels\x18\x03 \x03(\v2\x1d.dsec.v1.Selector.LabelsEntryR\x06labels\x12'\n" +
 	"\x0fidempotency_key\x18\x04 \x01(\tR\x0eidempotencyKey\x12\x10\n" +
-	"\x03all\x18\x05 \x01(\bR\x03all\x1a9\n" +
+	"\x03all\x18\x05 \x01(\bR\x03all\x12\x19\n" +
+	"\blease_id\x18\a \x01(\tR\aleaseId\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +

@@ -1,0 +1,237 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/session"
+	"github.com/dsec-platform/dsec/internal/store"
+)
+
+// What becomes of the sessions of an owner that is silent for too long.
+const (
+	StopSessions    = "stop"
+	SuspendSessions = "suspend"
+)
+
+// How a lease ends.
+const (
+	leaseReleased = "released"
+	leaseExpired  = "expired"
+)
+
+// DefaultTTL is how long an owner may be silent unless its lease says otherwise.
+const DefaultTTL = 30 * time.Second
+
+// Leases are the owners of sessions: client processes that say now and then that they
+// live. The sessions of one that is silent for its TTL are stopped or suspended. *Control implements it.
+type Leases interface {
+	// CreateLease makes a lease; with a key the same request gives the same lease.
+	CreateLease(ctx context.Context, project string, req LeaseRequest) (*Lease, error)
+	// RenewLease is the owner's sign of life. A lease that expired and suspended its
+	// sessions lives again (revived); one that stopped them is OwnerLost.
+	RenewLease(ctx context.Context, project, id string) (revived bool, err error)
+	// ReleaseLease ends a lease and stops its sessions, or keeps them without an owner. It returns
+	// how many there were, when those that it stopped are reclaimed. Idempotent.
+	ReleaseLease(ctx context.Context, project, id string, keep bool) (sessions int, err error)
+	GetLease(ctx context.Context, project, id string) (*Lease, error)
+}
+
+var _ Leases = (*Control)(nil)
+
+// LeaseRequest is what CreateLease makes. Zero fields mean DefaultTTL and StopSessions.
+type LeaseRequest struct {
+	Key      string
+	TTL      time.Duration
+	OnExpiry string
+}
+
+// Lease is an owner as clients see it.
+type Lease struct {
+	ID, Project    string
+	TTL            time.Duration
+	OnExpiry       string
+	Ending         string // empty while it lives
+	Created, Ended time.Time
+	Sessions       int // that have not ended
+}
+
+// owner is a lease that lives, or is just ending.
+type owner struct {
+	store.Lease               // as it was made
+	turn        sync.Mutex    // held while it is ended or revived
+	ending      string        // guarded by Control.mu
+	beat        time.Duration // last sign of life, since Control.began; guarded by Control.mu
+	timer       *time.Timer   // guarded by Control.mu
+}
+
+// CreateLease implements Leases.
+func (c *Control) CreateLease(ctx context.Context, project string, req LeaseRequest) (*Lease, error) {
+	def(&req.TTL, DefaultTTL)
+	def(&req.OnExpiry, StopSessions)
+	if c.ctx.Err() != nil {
+		return nil, closing()
+	}
+	if req.Key != "" {
+		known, err := c.store.LeaseByKey(ctx, project, req.Key)
+		if err == nil {
+			return c.sameLease(known, req)
+		}
+		if !errors.Is(err, errdefs.ErrNotFound) {
+			return nil, err
+		}
+	}
+	id, at := c.ids.next(c.cfg.Now())
+	l := store.Lease{ID: "l" + id[1:], Project: project, Key: req.Key, TTL: req.TTL, OnExpiry: req.OnExpiry, Created: at}
+	o := c.own(l) // before it is stored: whoever finds its key finds it too
+	err := c.store.AddLease(ctx, l)
+	if err == nil {
+		return c.showLease(&o.Lease), nil
+	}
+	c.disown(o)
+	if errors.Is(err, store.ErrLeaseTaken) {
+		if known, err := c.store.LeaseByKey(ctx, project, req.Key); err == nil {
+			return c.sameLease(known, req)
+		}
+	}
+	return nil, err
+}
+
+func (c *Control) sameLease(known *store.Lease, req LeaseRequest) (*Lease, error) {
+	if known.TTL != req.TTL || known.OnExpiry != req.OnExpiry {
+		return nil, errdefs.Userf(errdefs.IdempotencyClash, "lease key "+req.Key, "use a new key for a new lease", "it was used with another ttl or on_expiry")
+	}
+	if known.Ending != "" {
+		return nil, leaseOver(known)
+	}
+	return c.showLease(known), nil
+}
+
+// RenewLease implements Leases.
+func (c *Control) RenewLease(ctx context.Context, project, id string) (revived bool, err error) {
+	for {
+		o := c.findOwner(project, id)
+		if o == nil {
+			known, err := c.storedLease(ctx, project, id)
+			if err != nil {
+				return false, err
+			}
+			if known.Ending != leaseExpired || known.OnExpiry != SuspendSessions {
+				return false, leaseOver(known)
+			}
+			return true, c.revive(ctx, known)
+		}
+		c.mu.Lock()
+		alive := o.ending == ""
+		if alive {
+			o.beat = c.sinceBegan()
+		}
+		c.mu.Unlock()
+		if alive {
+			return false, nil
+		}
+		if !c.hasEnded(o) {
+			return false, errdefs.Infraf(errdefs.ScopePlatform, errdefs.Unavailable, "lease "+id, "its end could not be written yet")
+		}
+	}
+}
+
+// hasEnded waits until whoever ends the lease is done, and tells whether it has ended.
+func (c *Control) hasEnded(o *owner) bool {
+	o.turn.Lock()
+	defer o.turn.Unlock()
+	return c.findOwner(o.Project, o.ID) != o
+}
+
+// revive makes a lease live again whose sessions wait, suspended, for their owner.
+func (c *Control) revive(ctx context.Context, known *store.Lease) error {
+	if err := c.store.EndLease(ctx, known.ID, "", time.Time{}); err != nil {
+		return err
+	}
+	known.Ending, known.Ended = "", time.Time{}
+	c.own(*known)
+	c.log.Info("a lease lives again", "lease", known.ID)
+	return nil
+}
+
+// ReleaseLease implements Leases.
+func (c *Control) ReleaseLease(ctx context.Context, project, id string, keep bool) (int, error) {
+	known, o, err := c.anyLease(ctx, project, id)
+	if err != nil {
+		return 0, err
+	}
+	if o != nil {
+		o.turn.Lock()
+		defer o.turn.Unlock()
+		c.markEnding(o, leaseReleased)
+	}
+	lives := c.owned(id)
+	if !keep {
+		for _, l := range lives {
+			c.conclude(l, session.Stop{Reason: "its owner released it"})
+		}
+	}
+	if o != nil || known.Ending == leaseExpired && known.OnExpiry == SuspendSessions {
+		// Begun, it is brought to its end; the stops above are durable with it.
+		if err := c.store.EndLease(context.WithoutCancel(ctx), id, leaseReleased, c.cfg.Now()); err != nil {
+			return 0, err
+		}
+	}
+	if o != nil {
+		c.disown(o)
+	}
+	if !keep {
+		for _, l := range lives {
+			if _, err := c.waitFor(ctx, l, session.Completed); err != nil {
+				return len(lives), err
+			}
+		}
+	}
+	return len(lives), nil
+}
+
+// GetLease implements Leases.
+func (c *Control) GetLease(ctx context.Context, project, id string) (*Lease, error) {
+	known, _, err := c.anyLease(ctx, project, id)
+	if err != nil {
+		return nil, err
+	}
+	return c.showLease(known), nil
+}
+
+// anyLease gives a project's lease; o is nil for one that has ended.
+func (c *Control) anyLease(ctx context.Context, project, id string) (*store.Lease, *owner, error) {
+	if o := c.findOwner(project, id); o != nil {
+		return &o.Lease, o, nil
+	}
+	known, err := c.storedLease(ctx, project, id)
+	return known, nil, err
+}
+
+func (c *Control) storedLease(ctx context.Context, project, id string) (*store.Lease, error) {
+	known, err := c.store.Lease(ctx, id)
+	if errors.Is(err, errdefs.ErrNotFound) || err == nil && known.Project != project {
+		return nil, errdefs.Userf(errdefs.NotFound, "lease "+id, "make a new one", "there is no such lease")
+	}
+	return known, err
+}
+
+func (c *Control) showLease(l *store.Lease) *Lease {
+	return &Lease{
+		ID: l.ID, Project: l.Project, TTL: l.TTL, OnExpiry: l.OnExpiry, Ending: l.Ending,
+		Created: l.Created, Ended: l.Ended, Sessions: len(c.owned(l.ID)),
+	}
+}
+
+// leaseOver is the error of whoever wants something of a lease that has ended.
+func leaseOver(l *store.Lease) error {
+	object := "lease " + l.ID
+	if l.Ending == leaseReleased {
+		return errdefs.Userf(errdefs.Conflict, object, "make a new one", "it was released")
+	}
+	return errdefs.Limitf(errdefs.OwnerLost, object, "make a new lease and new sessions; renew it more often than every "+l.TTL.String(),
+		"it expired: its owner gave no sign of life for %s", l.TTL)
+}
