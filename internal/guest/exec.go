@@ -131,6 +131,12 @@ func (s *Server) launch(o *op, l *launch, r *guestproto.ExecRequest) {
 	}
 	err := s.prepareAndStart(o, l, r)
 	if err == nil {
+		o.mu.Lock()
+		killed := o.killed
+		o.mu.Unlock()
+		if killed { // before there was anything to kill
+			o.kill()
+		}
 		go o.run()
 		return
 	}
