@@ -118,6 +118,13 @@ func (b *box) dial() *guestclient.Client {
 
 func client(t testing.TB) *guestclient.Client { return newBox(t).dial() }
 
+// soon is the context of what has to end: a test that hangs says where.
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func sh(script string) guestproto.ExecRequest { return guestproto.ExecRequest{Script: script} }
 
 func run(t testing.TB, c guestclient.API, r guestproto.ExecRequest) *guestproto.Result {
@@ -205,7 +212,7 @@ func TestStartFailures(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := c.Run(t.Context(), tt.req)
+			_, err := c.Run(soon(t), tt.req)
 			wantError(t, err, errdefs.User, tt.reason, tt.object)
 		})
 	}
@@ -248,7 +255,7 @@ func TestBackgroundHoldsPipe(t *testing.T) {
 	if time.Since(start) > 350*time.Millisecond && time.Since(start) > 10*time.Second || r.ExitCode != 5 || string(r.Stdout.Head) != "one\n" || r.Survivors == 0 {
 		t.Fatalf("after %v: %+v", time.Since(start), r)
 	}
-	info, err := c.Get(t.Context(), "bg1")
+	info, err := c.Get(soon(t), "bg1")
 	if err != nil || info.Survivors == 0 || info.Running {
 		t.Fatalf("%+v, %v", info, err)
 	}
@@ -264,11 +271,11 @@ func TestBackgroundHoldsPipe(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if err := c.Signal(t.Context(), "bg1", "SIGKILL", true); err != nil {
+	if err := c.Signal(soon(t), "bg1", "SIGKILL", true); err != nil {
 		t.Fatal(err)
 	}
 	for range 100 {
-		if info, err = c.Get(t.Context(), "bg1"); err != nil || info.Survivors == 0 {
+		if info, err = c.Get(soon(t), "bg1"); err != nil || info.Survivors == 0 {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -281,7 +288,7 @@ func TestBackgroundHoldsPipe(t *testing.T) {
 // follow attaches at an offset of stdout and gives what comes until the exit event.
 func follow(t *testing.T, c guestclient.API, op string, offset int64) string {
 	t.Helper()
-	s, err := c.Attach(t.Context(), op, offset, 0)
+	s, err := c.Attach(soon(t), op, offset, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,16 +342,16 @@ func TestExactlyOnce(t *testing.T) {
 	wg.Wait()
 	other := req
 	other.Script = "true"
-	_, err := c.Run(t.Context(), other)
+	_, err := c.Run(soon(t), other)
 	wantError(t, err, errdefs.User, errdefs.IdempotencyClash, "op once")
-	_, err = c.Get(t.Context(), "never")
+	_, err = c.Get(soon(t), "never")
 	wantError(t, err, errdefs.User, errdefs.OpUnknown, "op never")
 }
 
 func TestLostConnection(t *testing.T) {
 	b := newBox(t)
 	c := b.dial()
-	s, err := c.Start(t.Context(), guestproto.ExecRequest{OpID: "long", Script: "echo a; sleep 0.3; echo b"})
+	s, err := c.Start(soon(t), guestproto.ExecRequest{OpID: "long", Script: "echo a; sleep 0.3; echo b"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +365,7 @@ func TestLostConnection(t *testing.T) {
 			t.Error("the old stream lives on")
 		}
 	}
-	_, err = c.Run(t.Context(), sh("true"))
+	_, err = c.Run(soon(t), sh("true"))
 	wantError(t, err, errdefs.Policy, errdefs.BoxTampered, "")
 	if out := follow(t, d, "long", 2); out != "b\n" {
 		t.Errorf("got %q", out)
@@ -370,7 +377,7 @@ func TestLostConnection(t *testing.T) {
 
 func TestStreamedStdin(t *testing.T) {
 	c := client(t)
-	s, err := c.Start(t.Context(), guestproto.ExecRequest{OpID: "in", Script: "cat; echo end", StdinMode: guestproto.StdinStream})
+	s, err := c.Start(soon(t), guestproto.ExecRequest{OpID: "in", Script: "cat; echo end", StdinMode: guestproto.StdinStream})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,60 +385,69 @@ func TestStreamedStdin(t *testing.T) {
 	if ev, err := s.Recv(); err != nil || ev.Kind != guestproto.EventStarted {
 		t.Fatalf("%+v %v", ev, err)
 	}
-	next, err := c.WriteStdin(t.Context(), "in", 0, []byte("hello "), false)
+	next, err := c.WriteStdin(soon(t), "in", 0, []byte("hello "), false)
 	if err != nil || next != 6 {
 		t.Fatalf("%d %v", next, err)
 	}
-	next, err = c.WriteStdin(t.Context(), "in", 3, []byte("lo world\n"), true) // a retry that overlaps
+	next, err = c.WriteStdin(soon(t), "in", 3, []byte("lo world\n"), true) // a retry that overlaps
 	if err != nil || next != 12 {
 		t.Fatalf("%d %v", next, err)
 	}
 	if out := follow(t, c, "in", 0); out != "hello world\nend\n" {
 		t.Errorf("got %q", out)
 	}
-	_, err = c.WriteStdin(t.Context(), "in", 12, []byte("x"), false)
+	_, err = c.WriteStdin(soon(t), "in", 12, []byte("x"), false)
 	wantError(t, err, errdefs.User, errdefs.Conflict, "stdin")
 }
 
 func TestPTY(t *testing.T) {
 	c := client(t)
-	s, err := c.Start(t.Context(), guestproto.ExecRequest{OpID: "tty", Argv: []string{"bash", "--norc"}, PTY: true, Rows: 30, Cols: 100})
+	ctx := soon(t)
+	req := guestproto.ExecRequest{OpID: "tty", Argv: []string{"bash", "--norc"}, Env: []string{"PS1=ready: "}, PTY: true, Rows: 30, Cols: 100}
+	s, err := c.Start(ctx, req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	var all strings.Builder
+	var seen string // that no wait has been for yet
 	waitFor := func(want string) {
 		t.Helper()
-		for !strings.Contains(all.String(), want) {
+		for !strings.Contains(seen, want) {
 			ev, err := s.Recv()
 			if err != nil || ev.Kind == guestproto.EventExit {
-				t.Fatalf("waiting for %q: %v %+v after %q", want, err, ev, all.String())
+				t.Fatalf("waiting for %q: %v %+v after %q", want, err, ev, seen)
 			}
-			all.Write(ev.Data)
+			seen += string(ev.Data)
 		}
+		_, seen, _ = strings.Cut(seen, want)
 	}
 	var off int64
+	// send types when the shell has shown its prompt: what comes earlier meets a terminal whose modes are
+	// about to change, where a Ctrl-D becomes a NUL.
 	send := func(text string) {
 		t.Helper()
-		if off, err = c.WriteStdin(t.Context(), "tty", off, []byte(text), false); err != nil {
+		if off, err = c.WriteStdin(ctx, "tty", off, []byte(text), false); err != nil {
 			t.Fatal(err)
 		}
 	}
+	waitFor("ready: ")
 	send("stty size\n")
 	waitFor("30 100")
-	if err := c.Resize(t.Context(), "tty", 40, 120); err != nil {
+	waitFor("ready: ")
+	if err := c.Resize(ctx, "tty", 40, 120); err != nil {
 		t.Fatal(err)
 	}
 	send("stty size\n")
 	waitFor("40 120")
-	send("echo g$((0+1)); sleep 99\n")
+	waitFor("ready: ")
+	send("sh -c 'echo g$((0+1)); exec sleep 99'\n") // says so itself when it is what Ctrl-C reaches
 	waitFor("g1")
-	time.Sleep(100 * time.Millisecond)
 	send("\x03")
 	waitFor("^C")
+	waitFor("ready: ")
 	send("echo ctrl$((1+1))\n")
 	waitFor("ctrl2")
+	waitFor("ready: ")
 	send("\x04")
 	for {
 		ev, err := s.Recv()
@@ -459,7 +475,7 @@ func TestDial(t *testing.T) {
 		_, _ = io.Copy(conn, conn)
 		conn.Close()
 	}()
-	conn, err := c.Dial(t.Context(), "tcp", l.Addr().String())
+	conn, err := c.Dial(soon(t), "tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -473,9 +489,9 @@ func TestDial(t *testing.T) {
 	if err != nil || len(got) != len(data) {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
-	_, err = c.Dial(t.Context(), "tcp", "127.0.0.1:1")
+	_, err = c.Dial(soon(t), "tcp", "127.0.0.1:1")
 	wantError(t, err, errdefs.User, errdefs.Unavailable, "127.0.0.1:1")
-	_, err = c.Dial(t.Context(), "udp", "127.0.0.1:1")
+	_, err = c.Dial(soon(t), "udp", "127.0.0.1:1")
 	wantError(t, err, errdefs.User, errdefs.InvalidArgument, "udp")
 }
 
@@ -486,7 +502,7 @@ func TestDialDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	conn, err := c.Dial(t.Context(), "unix", l.Addr().String())
+	conn, err := c.Dial(soon(t), "unix", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -500,7 +516,7 @@ func TestDialDeadline(t *testing.T) {
 // TestSlowFollower: a live reader that lags gets every byte; one that stops gets a gap.
 func TestSlowFollower(t *testing.T) {
 	c := client(t)
-	s, err := c.Start(t.Context(), guestproto.ExecRequest{OpID: "slowly", Script: "head -c 3000000 /dev/zero", MaxOutput: 256 << 10})
+	s, err := c.Start(soon(t), guestproto.ExecRequest{OpID: "slowly", Script: "head -c 3000000 /dev/zero", MaxOutput: 256 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -522,13 +538,13 @@ func TestSlowFollower(t *testing.T) {
 	if n != 3000000 {
 		t.Errorf("got %d bytes", n)
 	}
-	stopped, err := c.Start(t.Context(), guestproto.ExecRequest{OpID: "stops", Script: "head -c 3000000 /dev/zero", MaxOutput: 256 << 10})
+	stopped, err := c.Start(soon(t), guestproto.ExecRequest{OpID: "stops", Script: "head -c 3000000 /dev/zero", MaxOutput: 256 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stopped.Close()
 	for range 400 {
-		if info, err := c.Get(t.Context(), "stops"); err != nil || !info.Running {
+		if info, err := c.Get(soon(t), "stops"); err != nil || !info.Running {
 			break
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -558,23 +574,23 @@ func TestOutputBudget(t *testing.T) {
 			t.Fatalf("total %d", r.Stdout.Total)
 		}
 	}
-	_, err := c.Get(t.Context(), "big0")
+	_, err := c.Get(soon(t), "big0")
 	wantError(t, err, errdefs.User, errdefs.OpUnknown, "op big0")
-	_, err = c.Run(t.Context(), guestproto.ExecRequest{OpID: "big0", Script: "head -c 9000000 /dev/zero", MaxOutput: 8 << 20})
+	_, err = c.Run(soon(t), guestproto.ExecRequest{OpID: "big0", Script: "head -c 9000000 /dev/zero", MaxOutput: 8 << 20})
 	wantError(t, err, errdefs.User, errdefs.OpUnknown, "op big0")
 }
 
 func TestList(t *testing.T) {
 	c := client(t)
 	run(t, c, guestproto.ExecRequest{OpID: "l1", Argv: []string{"echo", "x"}})
-	if _, err := c.Run(t.Context(), guestproto.ExecRequest{OpID: "l2", Script: "sleep 60", Background: true}); err != nil {
+	if _, err := c.Run(soon(t), guestproto.ExecRequest{OpID: "l2", Script: "sleep 60", Background: true}); err != nil {
 		t.Fatal(err)
 	}
-	list, err := c.List(t.Context())
+	list, err := c.List(soon(t))
 	if err != nil || len(list) != 2 || list[0].OpID != "l1" || list[0].Running || list[0].Result == nil || !list[1].Running || list[1].Pid == 0 {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	if err := c.Signal(t.Context(), "l2", "TERM", false); err != nil {
+	if err := c.Signal(soon(t), "l2", "TERM", false); err != nil {
 		t.Fatal(err)
 	}
 	r := run(t, c, guestproto.ExecRequest{OpID: "l2", Script: "sleep 60", Background: true})
@@ -588,8 +604,8 @@ func TestList(t *testing.T) {
 	if r.Signal != "SIGTERM" {
 		t.Errorf("%+v", r)
 	}
-	wantError(t, c.Signal(t.Context(), "l2", "TERM", false), errdefs.User, errdefs.Conflict, "op l2")
-	wantError(t, c.Signal(t.Context(), "l2", "SIGNONE", false), errdefs.User, errdefs.InvalidArgument, "SIGNONE")
+	wantError(t, c.Signal(soon(t), "l2", "TERM", false), errdefs.User, errdefs.Conflict, "op l2")
+	wantError(t, c.Signal(soon(t), "l2", "SIGNONE", false), errdefs.User, errdefs.InvalidArgument, "SIGNONE")
 }
 
 func TestManyOps(t *testing.T) {
@@ -614,7 +630,7 @@ func TestResultsAreKeptForThoseWhoWait(t *testing.T) {
 	for i := range 700 {
 		wg.Go(func() {
 			id := fmt.Sprint("wait", i)
-			r, err := c.Run(t.Context(), guestproto.ExecRequest{OpID: id, Argv: []string{"echo", id}})
+			r, err := c.Run(soon(t), guestproto.ExecRequest{OpID: id, Argv: []string{"echo", id}})
 			if err != nil || string(r.Stdout.Head) != id+"\n" || r.Stdout.Dropped != 0 {
 				t.Errorf("%s: %v, %+v", id, err, r)
 			}
@@ -625,11 +641,11 @@ func TestResultsAreKeptForThoseWhoWait(t *testing.T) {
 
 func TestContextEndsRun(t *testing.T) {
 	c := client(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(soon(t), 100*time.Millisecond)
 	defer cancel()
 	_, err := c.Run(ctx, guestproto.ExecRequest{OpID: "slow", Script: "sleep 20"})
 	wantError(t, err, errdefs.User, errdefs.TimedOut, "")
-	info, err := c.Get(t.Context(), "slow")
+	info, err := c.Get(soon(t), "slow")
 	if err != nil || !info.Running {
 		t.Errorf("%+v, %v", info, err)
 	}
@@ -640,12 +656,12 @@ func TestFilesThroughGuest(t *testing.T) {
 	dir := t.TempDir()
 	o := guestclient.WriteOptions{OpID: "w1", Path: dir + "/f", Size: -1}
 	for range 2 { // the repetition gets the recorded answer
-		info, err := c.WriteFile(t.Context(), o, strings.NewReader("data"))
+		info, err := c.WriteFile(soon(t), o, strings.NewReader("data"))
 		if err != nil || info.Size != 4 {
 			t.Fatalf("%+v, %v", info, err)
 		}
 	}
-	_, r, err := c.ReadFile(t.Context(), dir+"/f", "", 0, -1)
+	_, r, err := c.ReadFile(soon(t), dir+"/f", "", 0, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -654,7 +670,7 @@ func TestFilesThroughGuest(t *testing.T) {
 	if err != nil || string(got) != "data" {
 		t.Fatalf("%q, %v", got, err)
 	}
-	_, err = c.Stat(t.Context(), dir+"/none", false)
+	_, err = c.Stat(soon(t), dir+"/none", false)
 	wantError(t, err, errdefs.User, errdefs.NotFound, "")
 }
 

@@ -102,20 +102,20 @@ func TestBashSessionSurvives(t *testing.T) {
 
 func TestSessionStuckCommandDoesNotBlock(t *testing.T) {
 	c := client(t)
-	if _, err := c.Start(t.Context(), guestproto.ExecRequest{OpID: "stuck", Script: "sleep 60", ShellSession: "s"}); err != nil {
+	if _, err := c.Start(soon(t), guestproto.ExecRequest{OpID: "stuck", Script: "sleep 60", ShellSession: "s"}); err != nil {
 		t.Fatal(err)
 	}
 	start := time.Now()
 	if r := run(t, c, guestproto.ExecRequest{Script: "echo free", ShellSession: "s"}); string(r.Stdout.Head) != "free\n" || time.Since(start) > 10*time.Second {
 		t.Errorf("%+v", r)
 	}
-	if err := c.CloseShell(t.Context(), "s"); err != nil {
+	if err := c.CloseShell(soon(t), "s"); err != nil {
 		t.Fatal(err)
 	}
 	if s := follow(t, c, "stuck", 0); s != "" {
 		t.Error(s)
 	}
-	wantError(t, c.CloseShell(t.Context(), "s"), errdefs.User, errdefs.NotFound, "shell session s")
+	wantError(t, c.CloseShell(soon(t), "s"), errdefs.User, errdefs.NotFound, "shell session s")
 }
 
 func TestShSession(t *testing.T) {
