@@ -10,6 +10,7 @@ import (
 	"github.com/dsec-platform/dsec/internal/node"
 	"github.com/dsec-platform/dsec/internal/sched"
 	"github.com/dsec-platform/dsec/internal/session"
+	"github.com/dsec-platform/dsec/internal/template"
 )
 
 // place has the node make the box of a SCHEDULED session. It gives back the
@@ -166,9 +167,13 @@ func (c *Control) command(l *live, row session.Row, p *payload) node.CreateReque
 	return node.CreateRequest{
 		Session: row.ID, Version: row.Version, Project: l.rec.Project,
 		Root: l.root.runtime, RootWritable: !spec.ReadOnlyRoot(), Claim: claim,
-		Code: code, CodeDir: p.codeDir,
+		Code: code, CodeDir: p.codeDir, Start: startOf(l.root.template.Start),
 		MaxIdle: spec.Session.MaxIdle(), MaxRuntime: maxRuntime, MaxSuspended: spec.Session.MaxSuspended(), Runtime: spec.Runtime, NoPool: l.rec.NoPool,
 	}
+}
+
+func startOf(s template.StartCommand) node.Start {
+	return node.Start{Command: s.Command, Ready: s.Ready, User: s.User, Cwd: s.Cwd}
 }
 
 // show is a session as of now, with its place in the line.

@@ -13,8 +13,7 @@ import (
 )
 
 // View reads files of a stack of layers as a box would see them, without
-// mounting the stack. Directories that a box renamed (overlay redirects) are seen
-// under their old names only. Close it.
+// mounting the stack. Close it.
 type View struct{ roots []*os.File }
 
 // Attr of a file in a View.
@@ -94,7 +93,7 @@ func (v *View) Stat(name string) (Attr, error) {
 func (v *View) Lstat(name string) (Attr, error) {
 	notFound := &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
 	for _, root := range v.roots {
-		a, found, hides, err := lookup(root, name)
+		a, found, hides, below, err := lookup(root, name)
 		if err != nil {
 			return Attr{}, err
 		}
@@ -104,57 +103,74 @@ func (v *View) Lstat(name string) (Attr, error) {
 		if hides {
 			return Attr{}, notFound
 		}
+		name = below
 	}
 	return Attr{}, notFound
 }
 
-// lookup finds name in one layer; hides tells that lower layers do not show through.
-func lookup(root *os.File, name string) (a Attr, found, hides bool, err error) {
+// lookup finds name in one layer; hides tells that lower layers do not show through. They have
+// it as below: a directory that a box renamed says where it was.
+func lookup(root *os.File, name string) (a Attr, found, hides bool, below string, err error) {
 	dir, err := openIn(root, ".", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
-		return a, false, false, err
+		return a, false, false, "", err
 	}
 	defer func() { dir.Close() }()
 	var st unix.Stat_t
 	if name == "" {
 		err := unix.Fstat(int(dir.Fd()), &st)
-		return attrOf(&st, root, name), err == nil, false, err
+		return attrOf(&st, root, name), err == nil, false, "", err
 	}
 	parts := strings.Split(name, "/")
+	at := "" // the directory's name in the layers below
 	for i, part := range parts {
 		if v, err := getXattr(int(dir.Fd()), xattrOpaque); err == nil && v == "y" {
 			hides = true
 		}
+		below = path.Join(append([]string{at}, parts[i:]...)...)
 		err := unix.Fstatat(int(dir.Fd()), part, &st, unix.AT_SYMLINK_NOFOLLOW)
 		switch {
 		case errors.Is(err, unix.ENOENT):
-			return a, false, hides, nil
+			return a, false, hides, below, nil
 		case err != nil:
-			return a, false, false, err
+			return a, false, false, "", err
 		case isWhiteout(&st):
-			return a, false, true, nil
+			return a, false, true, "", nil
 		case i == len(parts)-1:
 			a = attrOf(&st, root, name)
 			if st.Mode&unix.S_IFMT == unix.S_IFLNK {
 				buf := make([]byte, maxPath+1)
 				n, err := unix.Readlinkat(int(dir.Fd()), part, buf)
 				if err != nil {
-					return a, false, false, err
+					return a, false, false, "", err
 				}
 				a.target = string(buf[:n])
 			}
-			return a, true, false, nil
+			return a, true, false, "", nil
 		case st.Mode&unix.S_IFMT != unix.S_IFDIR:
-			return a, false, true, nil
+			return a, false, true, "", nil
 		}
 		fd, err := unix.Openat(int(dir.Fd()), part, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return a, false, false, err
+			return a, false, false, "", err
 		}
 		dir.Close()
 		dir = os.NewFile(uintptr(fd), part)
+		at = redirected(fd, at, part)
 	}
-	return a, false, hides, nil
+	return a, false, hides, below, nil
+}
+
+// redirected gives the name in the layers below of the open directory part, whose parent is at there.
+func redirected(fd int, at, part string) string {
+	switch to, err := getXattr(fd, xattrRedirect); {
+	case err != nil || to == "":
+		return path.Join(at, part)
+	case path.IsAbs(to):
+		return strings.TrimPrefix(path.Clean(to), "/")
+	default:
+		return path.Join(at, to)
+	}
 }
 
 func attrOf(st *unix.Stat_t, root *os.File, name string) Attr {

@@ -45,8 +45,10 @@ type CreateRequest struct {
 	RootWritable bool
 	Claim        runtime.Claim
 	// Code is a tar, plain or compressed (package archive), put into CodeDir before the session is RUNNING; nil for none.
-	Code       io.Reader
-	CodeDir    string
+	Code    io.Reader
+	CodeDir string
+	// Start is run before the session is RUNNING; zero for nothing.
+	Start      Start
 	MaxIdle    time.Duration // 0: none
 	MaxRuntime time.Duration // 0: none
 	// MaxSuspended bounds one suspension; 0: none.

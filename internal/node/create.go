@@ -96,10 +96,13 @@ func (n *Node) make(ctx context.Context, s *session, rt runtime.Runtime, req *Cr
 	// Closing the node ends what is being made; the caller's end does it through ctx.
 	defer context.AfterFunc(n.ctx, cancel)()
 	began := time.Now()
-	bound := &Bound{Timing: make(map[string]time.Duration, 5)}
+	bound := &Bound{Timing: make(map[string]time.Duration, 6)}
 	err := n.obtain(ctx, s, rt, req, bound)
 	if err == nil {
 		err = n.inject(ctx, s, req, bound)
+	}
+	if err == nil {
+		err = n.start(ctx, s, req, bound)
 	}
 	if err == nil {
 		err = n.bind(ctx, s, bound)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestclient"
 	"github.com/dsec-platform/dsec/internal/guestproto"
+	"github.com/dsec-platform/dsec/internal/node"
 	"github.com/dsec-platform/dsec/internal/runtime"
 	"github.com/dsec-platform/dsec/internal/runtime/native"
 	"github.com/dsec-platform/dsec/internal/template"
@@ -27,11 +29,35 @@ var buildLimits = runtime.Limits{Memory: 4 << 30, Pids: 4096}
 const buildDisk = 16 << 30
 
 // RunInBox implements template.Builder.
-func (b Builder) RunInBox(ctx context.Context, run template.BuildRun, collect func(string) error) (err error) {
+func (b Builder) RunInBox(ctx context.Context, run template.BuildRun, collect func(string) error) error {
+	return b.inBox(ctx, run, func(box runtime.Box, guest guestclient.API) error {
+		if err := stepIn(ctx, guest, run); err != nil {
+			return err
+		}
+		freezer, ok := box.(native.Freezer)
+		if !ok {
+			return errdefs.Userf(errdefs.Unsupported, "runtime "+b.Runtime.Name(), "use the native runtime", "its boxes cannot become layers")
+		}
+		return freezer.FreezeUpper(ctx, collect)
+	})
+}
+
+// StartInBox implements template.Builder.
+func (b Builder) StartInBox(ctx context.Context, run template.BuildRun, s template.StartCommand) error {
+	return b.inBox(ctx, run, func(_ runtime.Box, guest guestclient.API) error {
+		return node.RunStart(ctx, guest, node.Start{Command: s.Command, Ready: s.Ready, User: s.User, Cwd: s.Cwd}, run.Output)
+	})
+}
+
+// inBox makes a box for use, which it destroys afterwards.
+func (b Builder) inBox(ctx context.Context, run template.BuildRun, use func(runtime.Box, guestclient.API) error) (err error) {
+	limits := buildLimits
+	limits.CPU = run.Limits.CPU
+	limits.Memory = max(limits.Memory, run.Limits.Memory)
 	box, err := b.Runtime.Create(ctx, runtime.Config{
 		ID: "build-" + strings.ToLower(rand.Text()[:16]), Root: run.Root, RootWritable: true,
 		Claim: runtime.Claim{
-			Limits: buildLimits, Hostname: "build", User: "root", Store: "disk", StoreSize: buildDisk, TmpSize: 1 << 30,
+			Limits: limits, Hostname: "build", User: "root", Store: "disk", StoreSize: buildDisk, TmpSize: 1 << 30,
 			Seccomp: runtime.Seccomp{Profile: "build"}, NewPrivileges: true, Env: run.Env,
 		},
 	})
@@ -44,14 +70,7 @@ func (b Builder) RunInBox(ctx context.Context, run template.BuildRun, collect fu
 		return err
 	}
 	defer guest.Close()
-	if err := stepIn(ctx, guest, run); err != nil {
-		return err
-	}
-	freezer, ok := box.(native.Freezer)
-	if !ok {
-		return errdefs.Userf(errdefs.Unsupported, "runtime "+b.Runtime.Name(), "use the native runtime", "its boxes cannot become layers")
-	}
-	return freezer.FreezeUpper(ctx, collect)
+	return use(box, guest)
 }
 
 // guestOf connects to the guest of a box that no node looks after.
@@ -64,7 +83,7 @@ func guestOf(ctx context.Context, box runtime.Box) (*guestclient.Client, error) 
 }
 
 func stepIn(ctx context.Context, guest guestclient.API, run template.BuildRun) error {
-	st, err := guest.Start(ctx, guestproto.ExecRequest{OpID: "build", Argv: run.Argv, Cwd: run.Cwd, User: "root"})
+	st, err := guest.Start(ctx, guestproto.ExecRequest{OpID: "build", Argv: run.Argv, Cwd: run.Cwd, User: cmp.Or(run.User, "root")})
 	if err != nil {
 		return err
 	}

@@ -196,6 +196,14 @@ func (l *lazyBuilder) RunInBox(ctx context.Context, run template.BuildRun, colle
 	return Builder{rt}.RunInBox(ctx, run, collect)
 }
 
+func (l *lazyBuilder) StartInBox(ctx context.Context, run template.BuildRun, s template.StartCommand) error {
+	rt, err := l.runtime(ctx)
+	if err != nil {
+		return err
+	}
+	return Builder{rt}.StartInBox(ctx, run, s)
+}
+
 func (l *lazyBuilder) runtime(ctx context.Context) (runtime.Runtime, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

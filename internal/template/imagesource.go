@@ -67,11 +67,22 @@ func fromRegistry(ctx context.Context, src Source, p v1.Platform) (v1.Image, err
 	if err != nil {
 		return nil, errdefs.Userf(errdefs.InvalidArgument, "image "+src.Ref, "write [REGISTRY/]NAME[:TAG|@DIGEST]", "not an image reference: %w", err)
 	}
-	img, err := remote.Image(ref, remote.WithContext(ctx), remote.WithPlatform(p), remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	img, err := remote.Image(ref, append(access(ctx, src), remote.WithPlatform(p))...)
 	if err != nil {
 		return nil, registryError(src.Ref, err)
 	}
 	return img, nil
+}
+
+// access is who asks a registry, and until when.
+func access(ctx context.Context, src Source) []remote.Option {
+	auth := remote.WithAuthFromKeychain(authn.DefaultKeychain)
+	if l := src.Login; l != nil && *l == (Login{}) {
+		auth = remote.WithAuth(authn.Anonymous)
+	} else if l != nil {
+		auth = remote.WithAuth(authn.FromConfig(authn.AuthConfig{Username: l.User, Password: l.Password}))
+	}
+	return []remote.Option{remote.WithContext(ctx), auth}
 }
 
 // registryError tells a wrong request from a registry that is away.

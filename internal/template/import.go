@@ -10,6 +10,7 @@ import (
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/layer"
+	"github.com/dsec-platform/dsec/internal/spec"
 )
 
 // buildCache is how long the finished part of a failed build is kept.
@@ -23,8 +24,12 @@ type build struct {
 	layers []LayerRef
 	infos  []layer.Info
 	config imageConfig
+	// Of the template that the build is from, or zero.
+	base    spec.Sandbox
+	started StartCommand
 	// keys of costly layers that this build made or found.
 	keys []buildKey
+	at   Progress   // the step that runs
 	mu   sync.Mutex // progress
 }
 
@@ -70,7 +75,7 @@ func (s *Local) checkRequest(req *ImportRequest) error {
 	if err := checkName(req.Name); err != nil {
 		return err
 	}
-	if len(req.Init) > 0 && s.opts.Builder == nil {
+	if (len(req.Init) > 0 || !req.Start.IsZero()) && s.opts.Builder == nil {
 		return errdefs.Userf(errdefs.Unsupported, "template "+req.Name, "import it on a node that can run boxes", "init steps need a runtime")
 	}
 	for _, kv := range req.Env {
@@ -85,7 +90,13 @@ func (b *build) run(ctx context.Context) (*manifest, error) {
 	if err := b.source(ctx); err != nil {
 		return nil, err
 	}
-	if err := b.toolkit(ctx, true); err != nil {
+	if b.req.Source.Kind != FromTemplate { // which has it
+		if err := b.toolkit(ctx, true); err != nil {
+			return nil, err
+		}
+	}
+	b.begin()
+	if err := b.steps(ctx); err != nil {
 		return nil, err
 	}
 	for i, cmd := range b.req.Init {
@@ -93,19 +104,16 @@ func (b *build) run(ctx context.Context) (*manifest, error) {
 			return nil, err
 		}
 	}
-	if len(b.req.Init) > 0 {
+	if len(b.req.Init)+len(b.req.Steps) > 0 {
 		if err := b.toolkit(ctx, false); err != nil {
 			return nil, err
 		}
 	}
+	if err := b.start(ctx); err != nil {
+		return nil, err
+	}
 	m := &manifest{Name: b.req.Name, Created: time.Now().UTC(), Source: b.req.Source.String(), Layers: b.layers,
-		Env: mergeEnv(b.config.env, b.req.Env), Cwd: b.config.cwd, User: b.config.user, Spec: b.req.Spec}
-	if b.req.Cwd != "" {
-		m.Cwd = b.req.Cwd
-	}
-	if b.req.User != "" {
-		m.User = b.req.User
-	}
+		Env: b.config.env, Cwd: b.config.cwd, User: b.config.user, Spec: spec.Merge(b.base, b.req.Spec), Start: b.started}
 	if err := m.seal(); err != nil {
 		return nil, err
 	}
@@ -125,8 +133,10 @@ func (b *build) source(ctx context.Context) error {
 		return b.rootfsDir(ctx)
 	case Debian:
 		return b.debian(ctx)
+	case FromTemplate:
+		return b.template(ctx)
 	}
-	return errdefs.Userf(errdefs.InvalidArgument, "source "+b.req.Source.String(), "use oci, oci-layout, archive, tar, dir or debian", "unknown kind of source")
+	return errdefs.Userf(errdefs.InvalidArgument, "source "+b.req.Source.String(), "use oci, oci-layout, archive, tar, dir, debian or template", "unknown kind of source")
 }
 
 // push puts a layer on top.

@@ -17,40 +17,24 @@ import (
 // initStep runs one command over the layers so far and makes a layer of what it
 // wrote. The result is cached by those layers, the environment and the command.
 func (b *build) initStep(ctx context.Context, i int, cmd string) error {
-	stage := fmt.Sprintf("init %d/%d", i+1, len(b.req.Init))
-	note := "init: " + oneLine(cmd)
-	env := mergeEnv(b.config.env, b.req.Env)
-	key := b.stepKey(cmd, env)
-	if in, ok := b.recall(key, forever); ok {
-		b.progress(Progress{Stage: stage, Message: "cached: " + oneLine(cmd)})
-		b.push(in, note)
-		return nil
+	b.at = Progress{Stage: fmt.Sprintf("init %d/%d", i+1, len(b.req.Init))}
+	env := b.config.env
+	run := BuildRun{Argv: []string{"/bin/sh", "-c", cmd}, Env: env, Cwd: "/"}
+	err := b.runLayer(ctx, &run, "init: "+cmd, b.stepKey(cmd, env), false)
+	if err != nil && ctx.Err() == nil && errdefs.From(err).Class != errdefs.Infrastructure {
+		return errStep{err}
 	}
-	b.progress(Progress{Stage: stage, Message: cmd})
-	root := runtime.Root{Template: b.req.Name + "@build-" + key[5:17]}
+	return err
+}
+
+// root is the environment so far; key tells it from others of this build.
+func (b *build) root(key string) runtime.Root {
+	_, id, _ := strings.Cut(key, ":")
+	root := runtime.Root{Template: b.req.Name + "@build-" + id[:12]}
 	for _, in := range b.infos {
 		root.Layers = append(root.Layers, runtime.Layer{Digest: in.Digest, Path: in.Path, EROFS: in.Format == layer.EROFS})
 	}
-	out := &lines{emit: func(line string) { b.progress(Progress{Stage: stage, Message: line}) }}
-	run := BuildRun{Root: root, Argv: []string{"/bin/sh", "-c", cmd}, Env: env, Cwd: "/", Output: out}
-	var made layer.Info
-	var collectErr error
-	err := b.s.opts.Builder.RunInBox(ctx, run, func(upper string) error {
-		made, collectErr = b.s.layers.Write(ctx, layer.WriteOptions{Overlay: true}, func(w *layer.Writer) error { return w.AddDir(upper) })
-		return collectErr
-	})
-	out.flush()
-	if err != nil && collectErr == nil && ctx.Err() == nil && errdefs.From(err).Class != errdefs.Infrastructure {
-		return errStep{err}
-	}
-	if err != nil {
-		return err
-	}
-	if err := b.remember(key, made); err != nil {
-		return err
-	}
-	b.push(made, note)
-	return nil
+	return root
 }
 
 // forever: the result of a step on the same layers stays right.

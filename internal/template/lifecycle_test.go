@@ -201,6 +201,8 @@ func (b *stepBuilder) RunInBox(ctx context.Context, run BuildRun, collect func(s
 	return collect(upper)
 }
 
+func (b *stepBuilder) StartInBox(context.Context, BuildRun, StartCommand) error { return nil }
+
 func TestInitStepsRunOnce(t *testing.T) {
 	b := &stepBuilder{}
 	s := open(t, t.TempDir(), Options{Builder: b})
@@ -308,6 +310,8 @@ func TestKilledImportLeavesNothing(t *testing.T) {
 }
 
 type blockingBuilder struct{}
+
+func (blockingBuilder) StartInBox(context.Context, BuildRun, StartCommand) error { return nil }
 
 func (blockingBuilder) RunInBox(ctx context.Context, run BuildRun, collect func(string) error) error {
 	fmt.Println("in the box")

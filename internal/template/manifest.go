@@ -34,6 +34,7 @@ type manifest struct {
 	Cwd             string             `json:"cwd,omitempty"`
 	User            string             `json:"user,omitempty"`
 	Spec            spec.Sandbox       `json:"spec,omitzero"`
+	Start           StartCommand       `json:"start,omitzero"`
 	HostView        bool               `json:"host_view,omitempty"`
 	HostBinds       []runtime.HostBind `json:"host_binds,omitempty"`
 	// Fingerprint of the host that a host view was made from, and its boot id.
@@ -56,7 +57,8 @@ func (m *manifest) seal() error {
 		Spec      spec.Sandbox
 		HostView  bool
 		HostBinds []runtime.HostBind
-	}{"dsec template 1", digests, m.Env, m.Cwd, m.User, m.Spec, m.HostView, m.HostBinds})
+		Start     StartCommand `json:",omitzero"` // not said where there is none: older digests stay
+	}{"dsec template 1", digests, m.Env, m.Cwd, m.User, m.Spec, m.HostView, m.HostBinds, m.Start})
 	if err != nil {
 		return err
 	}
@@ -69,7 +71,10 @@ func (m *manifest) seal() error {
 
 func (m *manifest) template() *Template {
 	t := &Template{Name: m.Name, Version: m.Version, Digest: m.Digest, Created: m.Created, Source: m.Source,
-		Layers: m.Layers, Env: m.Env, Cwd: m.Cwd, User: m.User, Spec: m.Spec, HostView: m.HostView}
+		Layers: m.Layers, Env: m.Env, Cwd: m.Cwd, User: m.User, Spec: m.Spec, Start: m.Start, HostView: m.HostView}
+	if t.Spec.User == "" && t.User != "root" && t.User != "0" { // root is for a session to ask for
+		t.Spec.User = t.User
+	}
 	for _, l := range m.Layers {
 		t.Size += l.Size
 	}

@@ -21,6 +21,8 @@ const (
 	Tar      Kind = "tar"        // root file system as a tar
 	Dir      Kind = "dir"        // root file system as a directory
 	Debian   Kind = "debian"     // built by mmdebstrap; Ref is the suite
+
+	FromTemplate Kind = "template" // another template: name or name@version
 )
 
 // Source is where a template comes from.
@@ -33,12 +35,17 @@ type Source struct {
 	Platform string
 	// Insecure talks plain HTTP to the registry.
 	Insecure bool
+	// Login replaces the credentials of the Docker configuration; it is kept nowhere.
+	Login *Login
 	// Packages and Variant (default apt: essential packages and apt) of a Debian
 	// build; Mirrors replace the host's own sources for the suite.
 	Packages []string
 	Variant  string
 	Mirrors  []string
 }
+
+// Login is an account at a registry. The zero value is nobody's: what is public can be fetched.
+type Login struct{ User, Password string }
 
 func (s Source) String() string { return string(s.Kind) + ":" + s.Ref }
 

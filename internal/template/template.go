@@ -33,6 +33,7 @@ type Template struct {
 	Cwd      string
 	User     string
 	Spec     spec.Sandbox
+	Start    StartCommand
 	HostView bool // base: not portable, read-only root only
 	Newest   bool // what the bare name means
 	InUse    int  // sessions of this process, or 1 when only other processes use it
@@ -82,6 +83,12 @@ type Importer interface {
 type ImportRequest struct {
 	Name   string
 	Source Source
+	// Steps are run first, each kept as a layer where it changes files.
+	Steps []Step
+	// Start is tried out at the end. Unset, a template that the source is hands its own on.
+	Start StartCommand
+	// Limits of the boxes that run steps; zero fields mean the builder's own.
+	Limits runtime.Limits
 	// Init are shell commands, run once now as root over the layers so far; each
 	// becomes a layer.
 	Init []string
@@ -98,7 +105,8 @@ type ImportRequest struct {
 
 // Progress of an import.
 type Progress struct {
-	Stage   string // "layer 2/5", "debian", "init 1/3", "toolkit"
+	Stage   string // "layer 2/5", "debian", "step 1/3", "init 1/3", "toolkit", "start"
+	Step    int    // 0: the source; else the number of the step, one more for the start command
 	Message string // a line of a tool's output, or what is done
 	Done    int64  // bytes
 	Total   int64  // 0: not known
@@ -108,11 +116,14 @@ type Progress struct {
 // native runtime.
 type Builder interface {
 	// RunInBox makes a box over run.Root with a writable overlay root and no other writable
-	// path but /tmp, and runs run.Argv in it as root. When that ended with 0, every
+	// path but /tmp, and runs run.Argv in it. When that ended with 0, every
 	// process of the box is ended and collect gets the box's upper directory on the host
 	// (ids are the container's), before the box is destroyed. Another exit is a
 	// User error with the exit code, and collect is not called. Nothing of the box is left.
 	RunInBox(ctx context.Context, run BuildRun, collect func(upper string) error) error
+	// StartInBox makes such a box, runs a template's start command in it and returns when it is
+	// ready. Nothing of the box is left or kept.
+	StartInBox(ctx context.Context, run BuildRun, start StartCommand) error
 }
 
 // BuildRun is one command in a box.
@@ -121,5 +132,7 @@ type BuildRun struct {
 	Argv   []string
 	Env    []string
 	Cwd    string
-	Output io.Writer // stdout and stderr as they come
+	User   string         // empty: root
+	Limits runtime.Limits // zero fields mean the builder's own
+	Output io.Writer      // stdout and stderr as they come
 }

@@ -1,0 +1,340 @@
+package template
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/layer"
+)
+
+// StepKind is what a Step does.
+type StepKind string
+
+const (
+	StepRun     StepKind = "RUN"     // run a command in a box and keep what it wrote
+	StepCopy    StepKind = "COPY"    // put files of an archive in
+	StepEnv     StepKind = "ENV"     // set variables, of later steps and of the template's sessions
+	StepWorkdir StepKind = "WORKDIR" // go to a directory, made if absent, which becomes the template's
+	StepUser    StepKind = "USER"    // become a user, who becomes the template's
+)
+
+// Step is one instruction of a build. Steps act one after another upon the layers, the
+// environment, the directory and the user so far.
+type Step struct {
+	Kind StepKind
+	// Label is how the author knows it, such as "line 7: RUN make": for progress and errors.
+	Label string
+	// Command of a RUN: one word is run by the shell, several are a program and its arguments.
+	Command []string
+	Shell   []string // what runs one word; empty: /bin/sh -c
+	// Login runs one word by a login shell instead, bash where there is one.
+	Login bool
+	// Env are the variables of an ENV, and those of a RUN or of a word's expansion that hold
+	// for this step alone (build arguments), each "K=V". Those of an ENV are expanded.
+	Env []string
+	// Dir of a WORKDIR; expanded; relative to the directory so far.
+	Dir string
+	// User of a USER; expanded. Of a RUN, instead of the user so far.
+	User string
+	Copy *CopyStep
+	// Force runs it again though its result is kept.
+	Force bool
+}
+
+// begin lays the request's defaults over the source's.
+func (b *build) begin() {
+	b.config.env = mergeEnv(b.config.env, b.req.Env)
+	if b.req.Cwd != "" {
+		b.config.cwd = b.req.Cwd
+	}
+	if b.req.User != "" {
+		b.config.user = b.req.User
+	}
+}
+
+// steps runs those of the request.
+func (b *build) steps(ctx context.Context) error {
+	n := len(b.req.Steps)
+	for i := range b.req.Steps {
+		st := &b.req.Steps[i]
+		b.at = Progress{Stage: fmt.Sprintf("step %d/%d", i+1, n), Step: i + 1}
+		if err := b.step(ctx, st); err != nil {
+			if ctx.Err() == nil && errdefs.From(err).Class != errdefs.Infrastructure {
+				return errStep{fmt.Errorf("%s: %w", st.Label, err)}
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *build) step(ctx context.Context, st *Step) error {
+	switch st.Kind {
+	case StepRun:
+		return b.runStep(ctx, st)
+	case StepCopy:
+		return b.copyStep(ctx, st)
+	}
+	b.say(st.Label)
+	switch st.Kind {
+	case StepEnv:
+		return b.envStep(st)
+	case StepWorkdir:
+		return b.workdirStep(ctx, st)
+	case StepUser:
+		return b.userStep(st)
+	}
+	return errdefs.Userf(errdefs.InvalidArgument, "step "+string(st.Kind), "use RUN, COPY, ENV, WORKDIR or USER", "there is no such instruction")
+}
+
+func (b *build) say(message string) {
+	p := b.at
+	p.Message = message
+	b.progress(p)
+}
+
+// words is the environment by which a step's words are expanded.
+func (b *build) words(st *Step) []string { return mergeEnv(b.config.env, st.Env) }
+
+func (b *build) envStep(st *Step) error {
+	before := b.config.env
+	for _, kv := range st.Env {
+		k, v, ok := strings.Cut(kv, "=")
+		v, err := expand(v, before) // as they were before the instruction
+		if err != nil {
+			return err
+		}
+		if !ok || k == "" || strings.ContainsRune(k+v, 0) {
+			return errdefs.Userf(errdefs.InvalidArgument, "variable "+oneLine(kv), "write NAME=value", "not a variable")
+		}
+		b.config.env = mergeEnv(b.config.env, []string{k + "=" + v})
+	}
+	return nil
+}
+
+func (b *build) userStep(st *Step) error {
+	name, err := expand(st.User, b.words(st))
+	if err != nil {
+		return err
+	}
+	view, err := layer.OpenView(b.infos)
+	if err != nil {
+		return err
+	}
+	defer view.Close()
+	if _, err := accountOf(view, name); err != nil {
+		return err
+	}
+	b.config.user = name
+	return nil
+}
+
+// workdirStep makes the directory, as the user so far, where there is none.
+func (b *build) workdirStep(ctx context.Context, st *Step) error {
+	dir, err := expand(st.Dir, b.words(st))
+	if err != nil {
+		return err
+	}
+	dir = b.absolute(dir)
+	view, err := layer.OpenView(b.infos)
+	if err != nil {
+		return err
+	}
+	defer view.Close()
+	o := newOver(view)
+	name, a, exists, err := view.Resolve(strings.TrimPrefix(dir, "/"))
+	switch {
+	case err != nil:
+		return pathError(dir, err)
+	case exists && !a.IsDir():
+		return errdefs.Userf(errdefs.InvalidArgument, "directory "+dir, "choose another path", "there is a file of that name")
+	case !exists:
+		who, err := accountOf(view, b.config.user)
+		if err != nil {
+			return err
+		}
+		if err := b.write(ctx, st.Label, "", func(w *layer.Writer) error { return o.mkdirs(w, name, who) }); err != nil {
+			return err
+		}
+	}
+	b.config.cwd = dir
+	return nil
+}
+
+func (b *build) absolute(p string) string {
+	if !path.IsAbs(p) {
+		p = path.Join("/", b.config.cwd, p)
+	}
+	return path.Clean(p)
+}
+
+// write makes a layer and puts it on top. With a key, it is found again by a later build.
+func (b *build) write(ctx context.Context, note, key string, fill func(*layer.Writer) error) error {
+	in, err := b.s.layers.Write(ctx, layer.WriteOptions{}, fill)
+	if err != nil {
+		return err
+	}
+	if key != "" {
+		if err := b.remember(key, in); err != nil {
+			return err
+		}
+	}
+	b.push(in, oneLine(note))
+	return nil
+}
+
+// runStep runs a command over the layers so far.
+func (b *build) runStep(ctx context.Context, st *Step) error {
+	if len(st.Command) == 0 {
+		return errdefs.Userf(errdefs.InvalidArgument, "step RUN", "give a command", "it has none")
+	}
+	run := BuildRun{Argv: st.Command, Env: b.words(st), Cwd: b.config.cwd, User: b.config.user}
+	switch {
+	case len(st.Command) > 1:
+	case st.Login:
+		run.Argv = []string{b.loginShell(), "-l", "-c", st.Command[0]}
+	case len(st.Shell) == 0:
+		run.Argv = []string{"/bin/sh", "-c", st.Command[0]}
+	default:
+		run.Argv = append(slices.Clone(st.Shell), st.Command[0])
+	}
+	if st.User != "" {
+		var err error
+		if run.User, err = expand(st.User, b.words(st)); err != nil {
+			return err
+		}
+	}
+	return b.runLayer(ctx, &run, st.Label, b.key("run", run.Argv, run.Env, run.Cwd, run.User), st.Force)
+}
+
+func (b *build) loginShell() string {
+	view, err := layer.OpenView(b.infos)
+	if err != nil {
+		return "/bin/sh"
+	}
+	defer view.Close()
+	if _, err := view.Stat("bin/bash"); err != nil {
+		return "/bin/sh"
+	}
+	return "/bin/bash"
+}
+
+// runLayer makes a layer of what a command wrote, unless that is known by its key.
+func (b *build) runLayer(ctx context.Context, run *BuildRun, label, key string, force bool) error {
+	if in, ok := b.recall(key, forever); ok && !force {
+		b.say("cached: " + label)
+		b.push(in, oneLine(label))
+		return nil
+	}
+	if b.s.opts.Builder == nil {
+		return errdefs.Userf(errdefs.Unsupported, "template "+b.req.Name, "build it on a node that can run boxes", "commands need a runtime")
+	}
+	b.say(label)
+	run.Root, run.Limits = b.root(key), b.req.Limits
+	out := &lines{emit: b.say}
+	run.Output = out
+	var made layer.Info
+	var collectErr error
+	err := b.s.opts.Builder.RunInBox(ctx, *run, func(upper string) error {
+		made, collectErr = b.s.layers.Write(ctx, layer.WriteOptions{Overlay: true}, func(w *layer.Writer) error { return w.AddDir(upper) })
+		return collectErr
+	})
+	out.flush()
+	if err == nil {
+		err = b.remember(key, made)
+	}
+	if err != nil {
+		return err
+	}
+	b.push(made, oneLine(label))
+	return nil
+}
+
+// key names what a step gives: the layers below it and everything else that acts on it.
+func (b *build) key(kind string, parts ...any) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q\n", b.digests())
+	for _, p := range parts {
+		fmt.Fprintf(h, "%q\n", p)
+	}
+	return kind + ":" + hex.EncodeToString(h.Sum(nil))
+}
+
+// accountOf is a user of the layers' passwd, by name or number. Root and numbers need no entry.
+func accountOf(view *layer.View, name string) (account, error) {
+	uid, numeric := boxNumber(name)
+	if name == "" {
+		uid, numeric = 0, true
+	}
+	for _, f := range records(view, "etc/passwd") {
+		if len(f) < 4 || f[0] != name && !(numeric && f[2] == strconv.Itoa(uid)) {
+			continue
+		}
+		u, ok1 := boxNumber(f[2])
+		g, ok2 := boxNumber(f[3])
+		if ok1 && ok2 {
+			return account{u, g}, nil
+		}
+	}
+	switch {
+	case numeric:
+		return account{uid, uid}, nil
+	case name == "root":
+		return account{}, nil
+	case strings.Contains(name, ":"):
+		return account{}, errdefs.Userf(errdefs.Unsupported, "user "+name, "name the user alone; its groups are those of /etc/group", "a group cannot be chosen")
+	}
+	return account{}, errdefs.Userf(errdefs.NotFound, "user "+name, "make it first: RUN useradd -m "+name, "the environment has no such user")
+}
+
+// groupOf is the number of a group.
+func groupOf(view *layer.View, name string) (int, error) {
+	if n, ok := boxNumber(name); ok {
+		return n, nil
+	}
+	for _, f := range records(view, "etc/group") {
+		if len(f) >= 3 && f[0] == name {
+			if n, ok := boxNumber(f[2]); ok {
+				return n, nil
+			}
+		}
+	}
+	if name == "root" {
+		return 0, nil
+	}
+	return 0, errdefs.Userf(errdefs.NotFound, "group "+name, "make it first: RUN groupadd "+name, "the environment has no such group")
+}
+
+func records(view *layer.View, file string) (out [][]string) {
+	b, _, err := view.ReadFile(file, 4<<20)
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(b)) {
+		out = append(out, strings.Split(strings.TrimRight(line, "\n"), ":"))
+	}
+	return out
+}
+
+// boxNumber reads an id that a box can have.
+func boxNumber(s string) (int, bool) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return int(n), err == nil
+}
+
+func pathError(name string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	return errdefs.Userf(errdefs.InvalidArgument, "path "+name, "choose another path", "cannot be used: %w", err)
+}
