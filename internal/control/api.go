@@ -52,6 +52,10 @@ type CreateRequest struct {
 	NoPool   bool
 	NoWait   bool   // answer when queued or placed
 	Lease    string // of the owner; empty: none
+	// Lifetime is how long after it began to RUN the session's time is up, whatever it does; 0: no
+	// deadline. AtDeadline is what is done then: "stop", which is also meant by nothing, or "suspend".
+	Lifetime   time.Duration
+	AtDeadline string
 	// OnItem, if set, is called once for each item as soon as it is answered, from any
 	// goroutine but never from two at once, and always before Create returns. It must not block for long.
 	OnItem func(index int, r CreateResult)
@@ -79,6 +83,10 @@ type Session struct {
 	Version                          int64
 	Created, Started, Ended, Updated time.Time
 	Lease                            string // of its owner, if it has or had one
+	// Deadline is zero for none, and before RUNNING; it does not act while SUSPENDED.
+	Deadline   time.Time
+	Lifetime   time.Duration
+	AtDeadline string
 }
 
 // Inspect adds the box's live figures.

@@ -25,6 +25,7 @@ func (c *Control) change(l *live, evs ...session.Event) (effects []session.Effec
 		l.row = next
 		effects = append(effects, more...)
 		c.persist(l)
+		c.arm(l)
 		l.tell()
 	}
 	return effects, nil

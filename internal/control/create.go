@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/session"
 	"github.com/dsec-platform/dsec/internal/spec"
 	"github.com/dsec-platform/dsec/internal/store"
 )
@@ -50,6 +51,12 @@ func (c *Control) check(req *CreateRequest) error {
 	}
 	if req.CodeDir == "" {
 		req.CodeDir = "/workspace"
+	}
+	if err := checkDeadline(req.Lifetime, req.AtDeadline); err != nil {
+		return err
+	}
+	if req.Lifetime > 0 {
+		def(&req.AtDeadline, string(session.ActStop))
 	}
 	if err := c.checkPriority(req.Priority); err != nil {
 		return err

@@ -38,6 +38,7 @@ type live struct {
 	ending  bool    // a reclaim runs
 	purge   bool    // forget it when it has ended: nobody ever learned its id
 	audit   *time.Timer
+	up      *time.Timer // wakes when the deadline has come
 }
 
 // payload is what a box needs and nobody else may keep.
@@ -124,6 +125,9 @@ func (l *live) stopTimers() {
 	if l.audit != nil {
 		l.audit.Stop()
 	}
+	if l.up != nil {
+		l.up.Stop()
+	}
 }
 
 // view is a session as clients see it.
@@ -133,5 +137,6 @@ func view(rec *store.Session, r session.Row) *Session {
 		Phase: string(r.Phase), Desired: string(r.Desired), Reclaim: string(r.Reclaim), Reason: r.Reason, Error: r.Error,
 		Node: r.Node, Box: r.Box, Pooled: r.Pooled, ColdReason: r.ColdReason, Version: r.Version,
 		Created: r.Created, Started: r.Started, Ended: r.Ended, Updated: r.Updated, Lease: rec.Lease,
+		Deadline: r.Deadline, Lifetime: r.Lifetime, AtDeadline: string(r.AtDeadline),
 	}
 }

@@ -88,6 +88,7 @@ func (c *Control) makeChunk(r *request, req *CreateRequest, root *root, env []st
 		}
 		rec := c.record(r, req, it.index, root.name)
 		rec.Row = session.New(id, at)
+		rec.Row.Lifetime, rec.Row.AtDeadline = req.Lifetime, session.Action(req.AtDeadline)
 		if position == 0 {
 			rec.Row, _, _ = session.Apply(rec.Row, session.Place{Node: c.cfg.NodeName}, at) // legal for a new one
 		}

@@ -159,6 +159,9 @@ func (c *Control) agree(ctx context.Context, l *live, box node.Inventory) {
 		c.log.Error("a session and its box do not agree", "session", row.ID, "box", fmt.Sprintf("%+v", box), "err", err)
 		return
 	}
+	l.mu.Lock()
+	c.arm(l)
+	l.mu.Unlock()
 	if box.State == string(node.Audit) {
 		c.armAudit(l, c.cfg.AuditGrace)
 	}

@@ -44,11 +44,16 @@ func (c *Control) suspend(ctx context.Context, l *live) error {
 }
 
 func (c *Control) suspendFor(ctx context.Context, l *live, reason string) error {
+	return c.suspendBy(ctx, l, session.Suspend{Reason: reason})
+}
+
+// suspendBy freezes the session if that is what ev asks for.
+func (c *Control) suspendBy(ctx context.Context, l *live, ev session.Event) error {
 	if err := l.lock(ctx); err != nil {
 		return err
 	}
 	defer l.unlock()
-	effects, err := c.change(l, session.Suspend{Reason: reason})
+	effects, err := c.change(l, ev)
 	if err != nil || len(effects) == 0 {
 		return err
 	}
