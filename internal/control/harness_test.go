@@ -125,8 +125,11 @@ func (b *boxes) state(session string, to node.State) error {
 }
 
 func (b *boxes) Suspend(_ context.Context, session string) error {
-	if b.onSuspend != nil {
-		if err := b.onSuspend(session); err != nil {
+	b.mu.Lock()
+	hook := b.onSuspend
+	b.mu.Unlock()
+	if hook != nil {
+		if err := hook(session); err != nil {
 			return err
 		}
 	}

@@ -92,12 +92,14 @@ func TestSilentOwnerSuspends(t *testing.T) {
 		req.NoWait = true
 		waiting := w.create(req)[0].Session
 		broken := mine[3].Session
+		w.node.mu.Lock()
 		w.node.onSuspend = func(session string) error {
 			if session == broken.ID {
 				return errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "cgroup", "cannot be frozen")
 			}
 			return nil
 		}
+		w.node.mu.Unlock()
 		time.Sleep(11 * time.Second)
 		for _, r := range mine[:3] {
 			if got := w.get(r.Session.ID); got.Phase != "SUSPENDED" || got.Reason != "its owner was silent for 10s" {
