@@ -34,14 +34,16 @@ type Step struct {
 	Kind StepKind
 	// Label is how the author knows it, such as "line 7: RUN make": for progress and errors.
 	Label string
-	// Command of a RUN: one word is run by the shell, several are a program and its arguments.
-	Command []string
-	Shell   []string // what runs one word; empty: /bin/sh -c
-	// Login runs one word by a login shell instead, bash where there is one.
-	Login bool
-	// Env are the variables of an ENV, and those of a RUN or of a word's expansion that hold
-	// for this step alone (build arguments), each "K=V". Those of an ENV are expanded.
+	// Script of a RUN is run by Shell (empty: /bin/sh -c), or with Login by a login shell, bash
+	// where there is one. Argv is a program and its arguments instead.
+	Script string
+	Shell  []string
+	Login  bool
+	Argv   []string
+	// Env are the variables of an ENV, each "K=V"; the values are expanded.
 	Env []string
+	// Args are variables of this step alone, each "K=V"; those of the environment win.
+	Args []string
 	// Dir of a WORKDIR; expanded; relative to the directory so far.
 	Dir string
 	// User of a USER; expanded. Of a RUN, instead of the user so far.
@@ -104,10 +106,10 @@ func (b *build) say(message string) {
 }
 
 // words is the environment by which a step's words are expanded.
-func (b *build) words(st *Step) []string { return mergeEnv(b.config.env, st.Env) }
+func (b *build) words(st *Step) []string { return mergeEnv(st.Args, b.config.env) }
 
 func (b *build) envStep(st *Step) error {
-	before := b.config.env
+	before := b.words(st)
 	for _, kv := range st.Env {
 		k, v, ok := strings.Cut(kv, "=")
 		v, err := expand(v, before) // as they were before the instruction
@@ -195,18 +197,18 @@ func (b *build) write(ctx context.Context, note, key string, fill func(*layer.Wr
 
 // runStep runs a command over the layers so far.
 func (b *build) runStep(ctx context.Context, st *Step) error {
-	if len(st.Command) == 0 {
-		return errdefs.Userf(errdefs.InvalidArgument, "step RUN", "give a command", "it has none")
+	if (st.Script == "") == (len(st.Argv) == 0) {
+		return errdefs.Userf(errdefs.InvalidArgument, "step RUN", "give a script or a program", "it has no command")
 	}
-	run := BuildRun{Argv: st.Command, Env: b.words(st), Cwd: b.config.cwd, User: b.config.user}
+	run := BuildRun{Argv: st.Argv, Env: b.words(st), Cwd: b.config.cwd, User: b.config.user}
 	switch {
-	case len(st.Command) > 1:
+	case st.Script == "":
 	case st.Login:
-		run.Argv = []string{b.loginShell(), "-l", "-c", st.Command[0]}
+		run.Argv = []string{b.loginShell(), "-l", "-c", st.Script}
 	case len(st.Shell) == 0:
-		run.Argv = []string{"/bin/sh", "-c", st.Command[0]}
+		run.Argv = []string{"/bin/sh", "-c", st.Script}
 	default:
-		run.Argv = append(slices.Clone(st.Shell), st.Command[0])
+		run.Argv = append(slices.Clone(st.Shell), st.Script)
 	}
 	if st.User != "" {
 		var err error
