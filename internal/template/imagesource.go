@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -30,7 +31,7 @@ func (b *build) openImage(ctx context.Context, src Source) (img v1.Image, done f
 	}
 	switch src.Kind {
 	case Registry:
-		img, err = fromRegistry(ctx, src, platform)
+		img, err = b.s.fromRegistry(ctx, src, platform)
 	case Layout:
 		img, err = fromLayout(src.Ref, src, platform)
 	default:
@@ -58,7 +59,8 @@ func platformOf(src Source) (v1.Platform, error) {
 	return *p, nil
 }
 
-func fromRegistry(ctx context.Context, src Source, p v1.Platform) (v1.Image, error) {
+// reference reads an image's name, and puts a mirror in its registry's place.
+func (s *Local) reference(src Source) (name.Reference, error) {
 	var opts []name.Option
 	if src.Insecure {
 		opts = append(opts, name.Insecure)
@@ -66,6 +68,33 @@ func fromRegistry(ctx context.Context, src Source, p v1.Platform) (v1.Image, err
 	ref, err := name.ParseReference(src.Ref, opts...)
 	if err != nil {
 		return nil, errdefs.Userf(errdefs.InvalidArgument, "image "+src.Ref, "write [REGISTRY/]NAME[:TAG|@DIGEST]", "not an image reference: %w", err)
+	}
+	host := ref.Context().RegistryStr()
+	if host == name.DefaultRegistry {
+		host = "docker.io"
+	}
+	if allowed := s.opts.Registries.Allowed; len(allowed) > 0 && !slices.Contains(allowed, host) {
+		return nil, errdefs.Policyf(errdefs.Forbidden, "image "+src.Ref, "use an image of "+strings.Join(allowed, ", "), "the operator does not allow the registry %s", host)
+	}
+	mirror, ok := s.opts.Registries.Mirrors[host]
+	if !ok {
+		return ref, nil
+	}
+	at := ":"
+	if _, ok := ref.(name.Digest); ok {
+		at = "@"
+	}
+	mirrored, err := name.ParseReference(mirror+"/"+ref.Context().RepositoryStr()+at+ref.Identifier(), opts...)
+	if err != nil {
+		return nil, errdefs.Userf(errdefs.InvalidArgument, "registry_mirrors: "+host, "write HOST[:PORT]", "%q is no registry: %w", mirror, err)
+	}
+	return mirrored, nil
+}
+
+func (s *Local) fromRegistry(ctx context.Context, src Source, p v1.Platform) (v1.Image, error) {
+	ref, err := s.reference(src)
+	if err != nil {
+		return nil, err
 	}
 	img, err := remote.Image(ref, append(access(ctx, src), remote.WithPlatform(p))...)
 	if err != nil {
@@ -294,4 +323,17 @@ func copyContext(ctx context.Context, w io.Writer, r io.Reader) error {
 
 func badImage(src Source, err error) error {
 	return errdefs.Userf(errdefs.InvalidArgument, "image "+src.Ref, "check that it is a whole image for this platform", "cannot be used: %w", err)
+}
+
+// ImageDigest asks the registry for the digest that a reference means now: of an index, if it is one.
+func (s *Local) ImageDigest(ctx context.Context, src Source) (string, error) {
+	ref, err := s.reference(src)
+	if err != nil {
+		return "", err
+	}
+	d, err := remote.Head(ref, access(ctx, src)...)
+	if err != nil {
+		return "", registryError(src.Ref, err)
+	}
+	return d.Digest.String(), nil
 }

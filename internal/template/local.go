@@ -18,8 +18,17 @@ import (
 type Options struct {
 	Layers layer.Options
 	// Builder runs init steps; nil refuses templates that have some.
-	Builder Builder
-	Log     *slog.Logger
+	Builder    Builder
+	Registries Registries
+	Log        *slog.Logger
+}
+
+// Registries says where images come from.
+type Registries struct {
+	// Mirrors are asked instead of registries, host by host: "docker.io": "mirror.example:5000".
+	Mirrors map[string]string
+	// Allowed are the hosts that may be named; empty: all.
+	Allowed []string
 }
 
 // Local is the Store on this node's disk.

@@ -1,0 +1,81 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/template"
+)
+
+// Resolved is what a reference means.
+type Resolved struct {
+	Template *template.Template
+	ID       string // of the project's template, else its name in the node's store
+	Alias    string // empty if it has none
+}
+
+// Resolve gives what a project means by a reference, in this order: its own alias or alias:tag, the
+// id of its own or a public template, a template of the node (name or name@version), an image
+// with its registry's name, which is imported when it is first asked for.
+func (s *Service) Resolve(ctx context.Context, who Who, ref string) (*Resolved, error) {
+	if ref == "" {
+		ref = "base"
+	}
+	if hasRegistry(ref) {
+		t, err := s.image(ctx, who, ref)
+		if err != nil {
+			return nil, err
+		}
+		return &Resolved{Template: t, ID: t.Name, Alias: ref}, nil
+	}
+	name, tag, tagged := strings.Cut(ref, ":")
+	s.mu.Lock()
+	t, err := s.own(who.Project, name)
+	foreign := false
+	if err != nil {
+		if o := s.templates[strings.SplitN(name, "@", 2)[0]]; o != nil {
+			t, foreign = o, !o.Public
+		}
+	}
+	if foreign {
+		s.mu.Unlock()
+		return nil, noTemplate(ref)
+	}
+	if t != nil {
+		got, err := s.tagged(t, tag)
+		if err == nil {
+			t.Uses++
+			t.LastUsed = s.cfg.Now().UTC()
+		}
+		id, alias := t.ID, t.Alias
+		s.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		tpl, err := s.cfg.Templates.Get(ctx, got.Ref)
+		if err != nil {
+			return nil, err
+		}
+		return &Resolved{Template: tpl, ID: id, Alias: alias}, nil
+	}
+	s.mu.Unlock()
+	if tagged {
+		return nil, noTemplate(ref)
+	}
+	tpl, err := s.cfg.Templates.Get(ctx, ref)
+	if err != nil {
+		if e := errdefs.From(err); e.Reason == errdefs.InvalidArgument || errors.Is(e, errdefs.ErrNotFound) && strings.Contains(ref, "/") {
+			return nil, noTemplate(ref)
+		}
+		return nil, err
+	}
+	return &Resolved{Template: tpl, ID: tpl.Name, Alias: tpl.Name}, nil
+}
+
+// hasRegistry tells an image reference by its registry: a first part that is a host's name.
+func hasRegistry(ref string) bool {
+	host, _, ok := strings.Cut(ref, "/")
+	return ok && (host == "localhost" || strings.ContainsAny(host, ".:"))
+}

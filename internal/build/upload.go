@@ -1,0 +1,181 @@
+package build
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/layer"
+	"github.com/dsec-platform/dsec/internal/layer/jsonfile"
+	"github.com/dsec-platform/dsec/internal/template"
+)
+
+var hashRE = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// upload is the record of an archive, whose name a project chose and whose content only this digest tells.
+type upload struct {
+	Digest string `json:"digest"` // of the plain tar
+	Size   int64  `json:"size"`
+}
+
+func (s *Service) uploadPath(project, hash string) (string, error) {
+	if !hashRE.MatchString(hash) {
+		return "", errdefs.Userf(errdefs.InvalidArgument, "files "+clip(hash), "give a SHA-256 in lowercase hexadecimal digits", "not a hash")
+	}
+	if project == "" || project[0] == '.' || strings.ContainsRune(project, '/') {
+		return "", errdefs.Userf(errdefs.InvalidArgument, "project "+clip(project), "use another project", "its name cannot be a directory's")
+	}
+	return filepath.Join(s.cfg.Dir, "uploads", project, hash), nil
+}
+
+// HasUpload tells whether the project has uploaded the files of that hash. It keeps them for another week.
+func (s *Service) HasUpload(project, hash string) (bool, error) {
+	path, err := s.uploadPath(project, hash)
+	if err != nil {
+		return false, err
+	}
+	now := s.cfg.Now()
+	err = os.Chtimes(path+".json", now, now)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Upload keeps an archive under the hash that the project knows it by, instead of an earlier one.
+func (s *Service) Upload(ctx context.Context, project, hash string, r io.Reader) error {
+	path, err := s.uploadPath(project, hash)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return kept("files "+hash, err)
+	}
+	room := maxUploads - s.uploaded(dir)
+	f, err := os.CreateTemp(dir, ".new-*")
+	if err != nil {
+		return kept("files "+hash, err)
+	}
+	defer os.Remove(f.Name())
+	n, err := io.Copy(f, io.LimitReader(contextReader{ctx, r}, min(room, maxUpload)+1))
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return errdefs.Limitf(errdefs.DiskFull, "files "+hash, "free space in the data directory", "do not fit on the server's disk")
+	case err != nil:
+		return err
+	case n > min(room, maxUpload):
+		return errdefs.Limitf(errdefs.TooLarge, "files "+hash, "copy fewer files, see .dockerignore", "an archive may have %d bytes, and those of a project %d together", int64(maxUpload), int64(maxUploads))
+	}
+	digest, err := plainDigest(f.Name())
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := os.Rename(f.Name(), path+".tar"); err != nil {
+		return kept("files "+hash, err)
+	}
+	return kept("files "+hash, jsonfile.Write(path+".json", upload{digest, n}, false))
+}
+
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}
+
+func (s *Service) uploaded(dir string) (n int64) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if in, err := e.Info(); err == nil {
+			n += in.Size()
+		}
+	}
+	return n
+}
+
+// plainDigest is over the unpacked content: a compressor writes the time into its output.
+func plainDigest(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	r, err := layer.Decompress(f)
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, io.LimitReader(r, layer.DefaultLimits.Bytes+1))
+	if err != nil {
+		return "", errdefs.Userf(errdefs.InvalidArgument, "archive", "send a whole tar, plain or compressed", "cannot be unpacked: %w", err)
+	}
+	if n > layer.DefaultLimits.Bytes {
+		return "", errdefs.Limitf(errdefs.TooLarge, "archive", "copy fewer files", "unpacked it has more than %d bytes", layer.DefaultLimits.Bytes)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// Files gives the archive that the project has uploaded under a hash. That it is missing is told when
+// it is opened.
+func (s *Service) Files(project, hash string) (template.FileArchive, error) {
+	path, err := s.uploadPath(project, hash)
+	if err != nil {
+		return template.FileArchive{}, err
+	}
+	var u upload
+	if err := jsonfile.Read(path+".json", &u); err != nil {
+		u.Digest = "missing"
+	}
+	return template.FileArchive{Digest: u.Digest, Open: func() (io.ReadCloser, error) {
+		f, err := os.Open(path + ".tar")
+		if err != nil {
+			return nil, errdefs.Userf(errdefs.NotFound, "files "+hash, "upload them, then build again", "were not uploaded")
+		}
+		return f, nil
+	}}, nil
+}
+
+// sweepUploads removes archives that were not asked for lately, and what killed uploads left.
+func (s *Service) sweepUploads(now time.Time) {
+	root := filepath.Join(s.cfg.Dir, "uploads")
+	projects, _ := os.ReadDir(root)
+	for _, p := range projects {
+		dir := filepath.Join(root, p.Name())
+		files, _ := os.ReadDir(dir)
+		for _, f := range files {
+			in, err := f.Info()
+			if err != nil {
+				continue
+			}
+			path := filepath.Join(dir, f.Name())
+			switch {
+			case strings.HasPrefix(f.Name(), ".new-") && now.Sub(in.ModTime()) > requestLife:
+				_ = os.Remove(path)
+			case strings.HasSuffix(f.Name(), ".json") && now.Sub(in.ModTime()) > uploadLife:
+				_ = os.Remove(path)
+				_ = os.Remove(strings.TrimSuffix(path, ".json") + ".tar")
+			}
+		}
+	}
+}
