@@ -54,9 +54,4 @@ type Resolved struct {
 	Template *template.Template
 	ID       string // templateID of the answer
 	Alias    string // empty if it has none
-	// Start is run as User in Workdir when a sandbox has been made, and goes on in the
-	// background; Ready is repeated until it ends with 0, and then the create is answered. Either
-	// may be empty.
-	Start, Ready  string
-	User, Workdir string
 }

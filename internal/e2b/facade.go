@@ -3,6 +3,8 @@ package e2b
 import (
 	"context"
 	"errors"
+	"io"
+	"log"
 	"log/slog"
 	"net/http"
 
@@ -16,10 +18,15 @@ type Config struct {
 	Envd http.Handler
 	// Templates resolves and serves templates; nil refuses creates and the calls about templates.
 	Templates Templates
+	// Runtimes are the runtimes that a template's spec may name; none means native alone.
+	Runtimes []string
 	// Domain is told to SDKs, which address the ports of a sandbox as <port>-<id>.<domain>; empty: none is told.
 	Domain string
 	Logger *slog.Logger // nil: slog.Default
 }
+
+// discard takes what the proxy would log about its clients and boxes.
+var discard = log.New(io.Discard, "", 0)
 
 // Facade is the E2B wire. The gateway asks Route about every request and calls Serve with those
 // that are the facade's.

@@ -1,28 +1,72 @@
 package e2b
 
 import (
-	"io"
-	"log"
 	"net/http"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
-// discard takes what the proxy would log about its clients and boxes.
-var discard = log.New(io.Discard, "", 0)
-
 // mount lays out the control API.
 func (f *Facade) mount() {
-	f.routes.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
-		WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
-	})
+	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET /sandboxes":                  f.listV1,
+		"POST /sandboxes":                 f.createV1,
+		"GET /v2/sandboxes":               f.listV2,
+		"POST /v2/sandboxes":              f.createV2,
+		"GET /sandboxes/metrics":          f.metricsOfMany,
+		"GET /sandboxes/{id}":             f.get,
+		"DELETE /sandboxes/{id}":          f.kill,
+		"POST /sandboxes/{id}/timeout":    f.timeout,
+		"POST /sandboxes/{id}/refreshes":  f.refresh,
+		"POST /sandboxes/{id}/pause":      f.pause,
+		"POST /sandboxes/{id}/resume":     f.resume,
+		"POST /sandboxes/{id}/connect":    f.connectV1,
+		"POST /v2/sandboxes/{id}/connect": f.connectV2,
+		"PUT /sandboxes/{id}/network":     f.updateNetwork,
+		"GET /sandboxes/{id}/metrics":     f.metrics,
+		"GET /sandboxes/{id}/logs":        f.logsV1,
+		"GET /v2/sandboxes/{id}/logs":     f.logsV2,
+		"POST /sandboxes/{id}/fork":       absent("fork", "create another sandbox", "a running sandbox cannot be copied yet"),
+		"POST /sandboxes/{id}/snapshots":  absent("snapshots", "build a template, or copy the files out", "there are no snapshots yet"),
+		"/snapshots":                      absent("snapshots", "build a template, or copy the files out", "there are no snapshots yet"),
+		"/volumes":                        absent("volumes", "put the data into a template, or copy it in", "there are no volumes"),
+		"/volumes/":                       absent("volumes", "put the data into a template, or copy it in", "there are no volumes"),
+		"/volumecontent/":                 absent("volumes", "put the data into a template, or copy it in", "there are no volumes"),
+		"/secrets":                        absent("secrets", "give the sandbox what it needs by envVars", "no secrets are kept"),
+		"/secrets/":                       absent("secrets", "give the sandbox what it needs by envVars", "no secrets are kept"),
+		"/teams":                          absent("teams", "see docs/operations.md for projects, keys and figures", "there are no teams"),
+		"/teams/":                         absent("teams", "see docs/operations.md for projects, keys and figures", "there are no teams"),
+		"/":                               nothing,
+	} {
+		f.routes.HandleFunc(pattern, answered(h))
+	}
 	for _, p := range []string{"/templates", "/v2/templates", "/v3/templates"} {
 		f.routes.HandleFunc(p, f.serveTemplates)
 		f.routes.HandleFunc(p+"/", f.serveTemplates)
 	}
-	f.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		WriteError(w, errdefs.Userf(errdefs.NotFound, "call "+r.Method+" "+r.URL.Path, "see docs/e2b.md for what there is", "there is nothing here"))
+	f.routes.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
+}
+
+// answered turns a handler's error into the answer.
+func answered(h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r); err != nil {
+			WriteError(w, err)
+		}
+	}
+}
+
+// absent refuses what the platform does not have.
+func absent(what, remedy, why string) func(http.ResponseWriter, *http.Request) error {
+	return func(http.ResponseWriter, *http.Request) error {
+		return errdefs.Userf(errdefs.Unsupported, what, remedy, "%s", why)
+	}
+}
+
+func nothing(_ http.ResponseWriter, r *http.Request) error {
+	return errdefs.Userf(errdefs.NotFound, "call "+clip(r.Method+" "+r.URL.Path), "see docs/e2b.md for what there is", "there is nothing here")
 }
 
 func (f *Facade) serveTemplates(w http.ResponseWriter, r *http.Request) {

@@ -12,6 +12,7 @@ import (
 // Control is the control plane as the facade uses it. *control.Control is one.
 type Control interface {
 	control.API
+	control.Deadlines
 	Locate(ctx context.Context, id string) (*control.Session, error)
 	Reach(ctx context.Context, id string, resume bool) (guest guestclient.API, release func(), err error)
 }
@@ -52,5 +53,5 @@ func noSandbox(id string) error {
 
 // over tells whether the sandbox is gone to its users, though its reclaim may not have ended.
 func over(s *control.Session) bool {
-	return s.Desired == "stopped" || s.Phase == "COMPLETED" || s.Phase == "FAILED"
+	return s.Desired == "stopped" || s.Desired == "audit" || s.Phase == "COMPLETED" || s.Phase == "FAILED"
 }

@@ -44,9 +44,6 @@ func (t *Target) Authorize(r *http.Request) error {
 	return errdefs.Userf(errdefs.Unauthenticated, "sandbox "+t.ID, "send the envdAccessToken of its creation as "+headerToken, "the request has no valid access token")
 }
 
-// Env are the variables that were given at the creation; the guest adds them to every process by itself.
-func (t *Target) Env() map[string]string { return t.session.Env }
-
 func same(given, want string) bool {
 	return subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
 }

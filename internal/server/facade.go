@@ -29,7 +29,7 @@ func (k knownTemplates) Resolve(ctx context.Context, _ e2b.Caller, templateID st
 	if err != nil {
 		return nil, err
 	}
-	return &e2b.Resolved{Template: t, ID: t.Name, Alias: t.Name, User: t.User, Workdir: t.Cwd}, nil
+	return &e2b.Resolved{Template: t, ID: t.Name, Alias: t.Name}, nil
 }
 
 // ServeHTTP implements e2b.Templates.
