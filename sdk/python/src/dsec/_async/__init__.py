@@ -1,0 +1,1 @@
+"""The client, written once: ``dsec._sync`` is made from this by ``scripts/unasync.py``."""

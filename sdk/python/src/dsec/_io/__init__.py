@@ -1,0 +1,1 @@
+"""What differs between the two worlds: HTTP, time and concurrency, blocking or not."""
