@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -12,8 +13,11 @@ import (
 const (
 	// cleanUp bounds how long the stop of what a connection made is awaited.
 	cleanUp = 30 * time.Second
-	// beat is how often a connection says that its sessions' owner lives.
+	// beat is how often a connection says that the owner of a kept session lives.
 	beat = 15 * time.Second
+	// silence is how long this process may be silent before the server takes it for dead
+	// and stops the sessions of its connections.
+	silence = time.Minute
 )
 
 // connection is one client of the protocol, with the sessions it made.
@@ -23,6 +27,9 @@ type connection struct {
 
 	ctx context.Context // ends with the connection
 	end context.CancelFunc
+
+	leasing sync.Mutex
+	lease   *dsec.Lease // owns the sessions that are not kept; nil before the first one
 
 	mu      sync.Mutex
 	own     map[string]bool // sessions made here and not stopped; true: kept
@@ -71,15 +78,33 @@ func (cn *connection) made(id string, keep bool) {
 	cn.making--
 	if id != "" {
 		cn.own[id] = keep
-		go cn.keepAlive(id)
+		if keep { // the lease speaks for the others
+			go func() { _ = cn.c.Session(id).KeepAlive(cn.ctx, beat) }() // its error says that the session has ended
+		}
 	}
 	cn.creates.Done()
 }
 
-// keepAlive tells the server that the session's owner lives, until the session or the
-// connection ends.
-func (cn *connection) keepAlive(id string) {
-	_ = cn.c.Session(id).KeepAlive(cn.ctx, beat) // its error says that the session has ended
+// owner gives the id of the connection's lease, and makes it at the first need: so the
+// server stops the sessions also when this process is killed.
+func (cn *connection) owner(ctx context.Context) (string, error) {
+	cn.leasing.Lock()
+	defer cn.leasing.Unlock()
+	if cn.lease != nil {
+		select {
+		case <-cn.lease.Lost(): // this process stood still for too long
+			cn.forgetLost()
+		default:
+			return cn.lease.ID(), nil
+		}
+	}
+	// It lives longer than the call, and than the connection: see stopAll.
+	l, err := cn.c.Lease(context.WithoutCancel(ctx), dsec.LeaseOptions{TTL: silence})
+	if err != nil {
+		return "", err
+	}
+	cn.lease = l
+	return l.ID(), nil
 }
 
 // forget drops a session that was stopped.
@@ -87,6 +112,13 @@ func (cn *connection) forget(id string) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	delete(cn.own, id)
+}
+
+// forgetLost drops the sessions that ended with the lease.
+func (cn *connection) forgetLost() {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	maps.DeleteFunc(cn.own, func(_ string, kept bool) bool { return !kept })
 }
 
 // ids lists the sessions made here, kept ones too, oldest first.
@@ -105,24 +137,10 @@ func (cn *connection) ids() (ids []string) {
 func (cn *connection) stopAll() error {
 	cn.end()
 	cn.creates.Wait()
-	cn.mu.Lock()
-	var ids []string
-	for id, kept := range cn.own {
-		if !kept {
-			ids = append(ids, id)
-		}
-	}
-	cn.mu.Unlock()
-	if len(ids) == 0 {
+	if cn.lease == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cleanUp)
 	defer cancel()
-	results, err := cn.c.Stop(ctx, dsec.ByIDs(ids...), "its MCP connection has ended")
-	for _, r := range results {
-		if e := dsec.FromWire(r.GetError()); e != nil && err == nil {
-			err = e
-		}
-	}
-	return err
+	return cn.lease.Release(ctx)
 }

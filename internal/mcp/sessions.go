@@ -41,7 +41,13 @@ func (s *Server) create(ctx context.Context, cn *connection, in createIn) (sessi
 	if err := cn.begin(); err != nil {
 		return sessionOut{}, err
 	}
-	session, err := cn.c.Create(ctx, o)
+	var session *dsec.Session
+	if !in.Keep {
+		o.Lease, err = cn.owner(ctx)
+	}
+	if err == nil {
+		session, err = cn.c.Create(ctx, o)
+	}
 	if err != nil {
 		cn.made("", false)
 		return sessionOut{}, err

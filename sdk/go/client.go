@@ -41,6 +41,7 @@ type Client struct {
 	// The services of the wire, for what the methods of Client and Session do not
 	// cover. Their errors are converted with AsError.
 	Sessions  dsecv1connect.SessionServiceClient
+	Leases    dsecv1connect.LeaseServiceClient
 	Execs     dsecv1connect.ExecServiceClient
 	Files     dsecv1connect.FileServiceClient
 	Templates dsecv1connect.TemplateServiceClient
@@ -109,6 +110,7 @@ func New(o Options) (*Client, error) {
 	rpc := connect.NewClient(connecthttp.NewTransport(c.http, c.base,
 		connecthttp.WithReadMaxBytes(maxMessage), connecthttp.WithCompressors()), c.authenticate)
 	c.Sessions = dsecv1connect.NewSessionServiceClient(rpc)
+	c.Leases = dsecv1connect.NewLeaseServiceClient(rpc)
 	c.Execs = dsecv1connect.NewExecServiceClient(rpc)
 	c.Files = dsecv1connect.NewFileServiceClient(rpc)
 	c.Templates = dsecv1connect.NewTemplateServiceClient(rpc)

@@ -26,6 +26,8 @@ type CreateOptions struct {
 	Priority string
 	NoPool   bool
 	NoWait   bool // answer when queued or placed
+	// Lease that owns the sessions: Lease.ID; empty: none.
+	Lease string
 	// IdempotencyKey makes a repeated create give the same sessions for 24 h; the
 	// client then repeats it when the connection is lost. Without a key a lost or
 	// cancelled create leaves nothing.
@@ -122,6 +124,7 @@ func (o *CreateOptions) message(n int) (*dsecv1.NewSession, error) {
 	m := &dsecv1.NewSession{
 		Count: int32(n), Template: o.Template, Env: o.Env, Secrets: o.Secrets, Labels: o.Labels, Job: o.Job,
 		Code: o.Code, CodeDir: o.CodeDir, Priority: o.Priority, NoPool: o.NoPool, NoWait: o.NoWait,
+		LeaseId: o.Lease,
 	}
 	switch {
 	case o.Spec != nil && o.SpecYAML != "":

@@ -64,6 +64,7 @@ var forbidden = []struct {
 	{"internal/e2b/...", []string{module + "/internal/cli", module + "/internal/server", module + "/internal/store", module + "/internal/runtime/native"}, "the facade is a gateway: it knows control, guest and template, not how they are kept or made"},
 	{"internal/api", []string{module + "/internal/e2b"}, "the gateway serves a facade without knowing which"},
 	{"internal/spec", []string{module + "/internal/node", module + "/internal/control", module + "/internal/api", "net/http"}, "a spec is plain data"},
+	{"internal/mcp", []string{module + "/internal/node", module + "/internal/control", module + "/internal/store", module + "/internal/api", module + "/internal/runtime", module + "/internal/server", module + "/internal/cli"}, "MCP is served by a client of the wire"},
 	{"sdk/go/...", []string{module + "/internal"}, "the SDK is public: it lives on the wire only"},
 }
 
