@@ -1,0 +1,405 @@
+package envd
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect/v2"
+
+	pb "github.com/dsec-platform/dsec/gen/filesystem"
+	"github.com/dsec-platform/dsec/internal/errdefs"
+)
+
+// form makes a multipart body of files by path.
+func form(t *testing.T, files ...string) (body *bytes.Buffer, kind string) {
+	t.Helper()
+	body = &bytes.Buffer{}
+	w := multipart.NewWriter(body)
+	for i := 0; i < len(files); i += 2 {
+		h := textproto.MIMEHeader{}
+		h.Set("Content-Disposition", `form-data; name="file"; filename="`+files[i]+`"`)
+		p, err := w.CreatePart(h)
+		must(t, err)
+		_, err = io.WriteString(p, files[i+1])
+		must(t, err)
+	}
+	must(t, w.Close())
+	return body, w.FormDataContentType()
+}
+
+func zipped(s string) string {
+	var b strings.Builder
+	z := gzip.NewWriter(&b)
+	_, _ = io.WriteString(z, s)
+	z.Close()
+	return b.String()
+}
+
+func TestUpload(t *testing.T) {
+	b := newBench(t)
+	dir := t.TempDir()
+	body, kind := form(t, dir+"/new/a.txt", "A", dir+"/b ü.txt", "B")
+	res, text := b.do(t, "POST", "/files?username="+b.user, body, "Content-Type", kind)
+	var got []written
+	must(t, json.Unmarshal([]byte(text), &got))
+	if res.StatusCode != 200 || len(got) != 2 || got[0] != (written{dir + "/new/a.txt", "a.txt", "file"}) || got[1].Name != "b ü.txt" {
+		t.Fatalf("%d %s", res.StatusCode, text)
+	}
+	if data, _ := os.ReadFile(dir + "/b ü.txt"); string(data) != "B" {
+		t.Errorf("%q", data)
+	}
+	// The query's path counts more than the form's.
+	body, kind = form(t, "ignored", "C")
+	if res, text = b.do(t, "POST", "/files?path="+url.QueryEscape(dir+"/c"), body, "Content-Type", kind); res.StatusCode != 200 {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+	for _, tc := range [][]string{{"raw", "plain", ""}, {"zip", zipped("plain"), "gzip"}, {"empty", "", ""}} {
+		res, text = b.do(t, "POST", "/files?path="+dir+"/"+tc[0], strings.NewReader(tc[1]), "Content-Type", "application/octet-stream", "Content-Encoding", tc[2])
+		data, _ := os.ReadFile(dir + "/" + tc[0])
+		if want := map[bool]string{true: "", false: "plain"}[tc[0] == "empty"]; res.StatusCode != 200 || string(data) != want {
+			t.Errorf("%v: %d %s %q", tc, res.StatusCode, text, data)
+		}
+	}
+	twice, twiceKind := form(t, dir+"/x", "1", dir+"/x", "2")
+	nameless, namelessKind := form(t, "", "1")
+	octets := "application/octet-stream"
+	for name, tc := range map[string]struct {
+		query, body, kind, encoding string
+		status                      int
+	}{
+		"directory":  {"?path=" + dir, "x", octets, "", 400},
+		"no path":    {"", "x", octets, "", 400},
+		"kind":       {"?path=x", "x", "text/plain", "", 400},
+		"no kind":    {"?path=x", "x", "", "", 400},
+		"boundary":   {"", "x", "multipart/form-data", "", 400},
+		"not a form": {"", "x", "multipart/form-data; boundary=x", "", 400},
+		"twice":      {"", twice.String(), twiceKind, "", 400},
+		"nameless":   {"", nameless.String(), namelessKind, "", 400},
+		"encoding":   {"?path=" + dir + "/x", "x", octets, "br", 400},
+		"not gzip":   {"?path=" + dir + "/x", "x", octets, "gzip", 400},
+		"half gzip":  {"?path=" + dir + "/x", zipped("hello")[:15], octets, "gzip", 400},
+		"user":       {"?path=" + dir + "/x&username=no-such-user", "x", octets, "", 401},
+		"long path":  {"?path=/" + strings.Repeat("x", 5000), "x", octets, "", 400},
+		"long name":  {"?path=/tmp/" + strings.Repeat("x", 300), "x", octets, "", 400},
+		"nul":        {"?path=/tmp/%00", "x", octets, "", 400},
+		"unknown":    {"?path=/tmp/x&mode=7", "x", octets, "", 400},
+		"two paths":  {"?path=/tmp/x&path=/tmp/y", "x", octets, "", 400},
+		"a file":     {"?path=" + dir + "/raw/x", "x", octets, "", 400},
+	} {
+		headers := []string{"Content-Type", tc.kind, "Content-Encoding", tc.encoding}
+		res, text := b.do(t, "POST", "/files"+tc.query, strings.NewReader(tc.body), headers...)
+		var e struct {
+			Code    int
+			Message string
+		}
+		if res.StatusCode != tc.status || json.Unmarshal([]byte(text), &e) != nil || e.Code != tc.status || e.Message == "" {
+			t.Errorf("%s: %d %s", name, res.StatusCode, text)
+		}
+	}
+	if res, text = b.do(t, "POST", "/files?path="+dir+"/m", strings.NewReader("x"), "Content-Type", octets, "X-Metadata-Author", "me"); res.StatusCode != 400 {
+		t.Errorf("%d %s: metadata is accepted and ignored", res.StatusCode, text)
+	}
+}
+
+func TestDownload(t *testing.T) {
+	b := newBench(t)
+	dir := t.TempDir()
+	want := strings.Repeat("0123456789", 100_000)
+	must(t, os.WriteFile(dir+"/f", []byte(want), 0o600))
+	must(t, os.WriteFile(dir+"/page.html", []byte("<script>"), 0o600))
+	must(t, os.WriteFile(dir+"/empty", nil, 0o600))
+	must(t, os.Symlink("f", dir+"/link"))
+	get := func(query string, headers ...string) (*http.Response, string) {
+		t.Helper()
+		return b.do(t, "GET", "/files?"+query, nil, append([]string{"Accept-Encoding", "gzip, deflate, br"}, headers...)...)
+	}
+	for _, name := range []string{"f", "link"} {
+		if res, text := get("path=" + dir + "/" + name); res.StatusCode != 200 || text != want || res.ContentLength != int64(len(want)) {
+			t.Errorf("%s: %d, %d bytes", name, res.StatusCode, len(text))
+		}
+	}
+	if res, text := get("path="+dir+"/f", "Range", "bytes=5-8"); res.StatusCode != 206 || text != "5678" {
+		t.Errorf("%d %q", res.StatusCode, text)
+	}
+	if res, text := get("path="+dir+"/f", "Accept-Encoding", "gzip"); res.StatusCode != 200 || res.Header.Get("Content-Encoding") != "gzip" || len(text) > len(want)/10 {
+		t.Errorf("%d, %d bytes, %v", res.StatusCode, len(text), res.Header)
+	} else if z, err := gzip.NewReader(strings.NewReader(text)); err != nil {
+		t.Error(err)
+	} else if plain, err := io.ReadAll(z); err != nil || string(plain) != want {
+		t.Errorf("%d bytes %v", len(plain), err)
+	}
+	if res, text := get("path=" + dir + "/empty"); res.StatusCode != 200 || text != "" || res.ContentLength != 0 {
+		t.Errorf("%d %q", res.StatusCode, text)
+	}
+	if res, _ := get("path=" + dir + "/page.html"); res.Header.Get("Content-Type") != "application/octet-stream" || res.Header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("%v: a box's page on this server's origin", res.Header)
+	}
+	for query, status := range map[string]int{"path=" + dir + "/none": 404, "path=" + dir: 400, "path=/dev/null": 400, "": 400, "path=" + dir + "/f&username=no-such-user": 401, "%zz": 400} {
+		if res, text := get(query); res.StatusCode != status {
+			t.Errorf("%s: %d %s", query, res.StatusCode, text)
+		}
+	}
+	b.guest = unreachable(errdefs.Conflict)
+	if res, text := get("path=" + dir + "/f"); res.StatusCode != 502 || !strings.Contains(text, "was not found") {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+}
+
+// TestSignedURLs: the sandbox's token or a signature opens /files, nothing else does.
+func TestSignedURLs(t *testing.T) {
+	b := newBench(t)
+	file := filepath.Join(t.TempDir(), "f ü")
+	must(t, os.WriteFile(file, []byte("x"), 0o600))
+	now := time.Now().Unix()
+	at := func(n int64) string { return strconv.FormatInt(n, 10) }
+	query := func(path, user, signature, expiry string) string {
+		v := url.Values{"path": {path}, "signature": {signature}}
+		if user != "" {
+			v.Set("username", user)
+		}
+		if expiry != "" {
+			v.Set("signature_expiration", expiry)
+		}
+		return "/files?" + v.Encode()
+	}
+	for name, tc := range map[string]struct {
+		method, url string
+		status      int
+	}{
+		"read":           {"GET", query(file, "", sign(file, "read", "", testToken, ""), ""), 200},
+		"as somebody":    {"GET", query(file, b.user, sign(file, "read", b.user, testToken, ""), ""), 200},
+		"for a while":    {"GET", query(file, "", sign(file, "read", "", testToken, at(now+100)), at(now+100)), 200},
+		"expired":        {"GET", query(file, "", sign(file, "read", "", testToken, at(now-2)), at(now-2)), 401},
+		"later expiry":   {"GET", query(file, "", sign(file, "read", "", testToken, at(now+100)), at(now+999)), 401},
+		"no expiry":      {"GET", query(file, "", sign(file, "read", "", testToken, at(now+100)), ""), 401},
+		"odd expiry":     {"GET", query(file, "", sign(file, "read", "", testToken, "x"), "x"), 401},
+		"other file":     {"GET", query(file, "", sign(file+"x", "read", "", testToken, ""), ""), 401},
+		"other user":     {"GET", query(file, b.user, sign(file, "read", "", testToken, ""), ""), 401},
+		"other use":      {"GET", query(file, "", sign(file, "write", "", testToken, ""), ""), 401},
+		"other token":    {"GET", query(file, "", sign(file, "read", "", "x", ""), ""), 401},
+		"nothing":        {"GET", query(file, "", "", ""), 401},
+		"write by read":  {"POST", query(file, "", sign(file, "read", "", testToken, ""), ""), 401},
+		"write by write": {"POST", query(file, "", sign(file, "write", "", testToken, ""), ""), 200},
+	} {
+		res, text := b.do(t, tc.method, tc.url, strings.NewReader("y"), headerToken, "", "Content-Type", "application/octet-stream")
+		if res.StatusCode != tc.status {
+			t.Errorf("%s: %d %s", name, res.StatusCode, text)
+		}
+	}
+	// A wrong token is refused though the signature is right.
+	if res, text := b.do(t, "GET", query(file, "", sign(file, "read", "", testToken, ""), ""), nil, headerToken, "wrong"); res.StatusCode != 401 {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+	// As SDKs sign: unpadded base64 of SHA-256.
+	if got := sign("/a", "read", "user", "token", "1700000000"); got != "v1_UCn9YiXOlfvWihAKDutW9QI8YP12zuWXKsfbmDG4JrA" {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestPlain(t *testing.T) {
+	b := newBench(t)
+	if res, text := b.do(t, "GET", "/health", nil, headerToken, ""); res.StatusCode != 204 || text != "" {
+		t.Errorf("%d %q", res.StatusCode, text)
+	}
+	if res, text := b.do(t, "GET", "/envs", nil); res.StatusCode != 200 || strings.TrimSpace(text) != `{"A":"b"}` {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+	if res, _ := b.do(t, "GET", "/envs", nil, headerToken, ""); res.StatusCode != 401 {
+		t.Errorf("%d", res.StatusCode)
+	}
+	if res, text := b.do(t, "GET", "/other", nil); res.StatusCode != 404 || !strings.Contains(text, `"code":404`) {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+	b.guest = unreachable(errdefs.BoxGone)
+	if res, text := b.do(t, "GET", "/health", nil); res.StatusCode != 502 || !strings.Contains(text, "was not found") {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+}
+
+func TestFilesystem(t *testing.T) {
+	b := newBench(t)
+	f, dir := b.files(), t.TempDir()
+	made, err := f.MakeDir(b.call(t), &pb.MakeDirRequest{Path: dir + "/a/b"})
+	if err != nil || made.GetEntry().GetType() != pb.FileType_FILE_TYPE_DIRECTORY {
+		t.Fatalf("%v %v", made, err)
+	}
+	_, err = f.MakeDir(b.call(t), &pb.MakeDirRequest{Path: dir + "/a/b"})
+	wantCode(t, err, connect.CodeAlreadyExists)
+	must(t, os.WriteFile(dir+"/a/f", []byte("hello"), 0o640))
+	_, err = f.MakeDir(b.call(t), &pb.MakeDirRequest{Path: dir + "/a/f"})
+	wantCode(t, err, connect.CodeInvalidArgument)
+
+	st, err := f.Stat(b.call(t), &pb.StatRequest{Path: dir + "/a/f"})
+	must(t, err)
+	if e := st.GetEntry(); e.GetName() != "f" || e.GetPath() != dir+"/a/f" || e.GetSize() != 5 || e.GetMode() != 0o640 || e.GetPermissions() != "-rw-r-----" ||
+		e.GetOwner() != b.user || e.GetGroup() == "" || time.Since(e.GetModifiedTime().AsTime()) > time.Hour || e.SymlinkTarget != nil || e.GetIsSymlink() {
+		t.Errorf("%v", e)
+	}
+	_, err = f.Stat(b.call(t), &pb.StatRequest{Path: dir + "/none"})
+	wantCode(t, err, connect.CodeNotFound)
+	if st, err = f.Stat(b.call(t), &pb.StatRequest{}); err != nil || st.GetEntry().GetPath() != b.home {
+		t.Errorf("%v %v", st, err)
+	}
+
+	must(t, os.Symlink("a", dir+"/link"))
+	must(t, os.Symlink("nowhere", dir+"/broken"))
+	list, err := f.ListDir(b.call(t), &pb.ListDirRequest{Path: dir, Depth: 2})
+	must(t, err)
+	var names []string
+	for _, e := range list.GetEntries() {
+		names = append(names, strings.TrimPrefix(e.GetPath(), dir)+" "+strings.TrimPrefix(e.GetType().String(), "FILE_TYPE_"))
+	}
+	if got := fmt.Sprint(names); got != "[/a DIRECTORY /a/b DIRECTORY /a/f FILE /broken UNSPECIFIED /link DIRECTORY]" {
+		t.Errorf("%s", got)
+	}
+	for _, e := range list.GetEntries() {
+		if want := map[string]string{"link": dir + "/a", "broken": dir + "/broken"}[e.GetName()]; e.GetSymlinkTarget() != want || e.GetIsSymlink() != (want != "") {
+			t.Errorf("%v", e)
+		}
+	}
+	if list, err = f.ListDir(b.call(t), &pb.ListDirRequest{Path: dir}); err != nil || len(list.GetEntries()) != 3 {
+		t.Errorf("%v %v", list, err)
+	}
+	_, err = f.ListDir(b.call(t), &pb.ListDirRequest{Path: dir + "/a/f"})
+	wantCode(t, err, connect.CodeInvalidArgument)
+	_, err = f.ListDir(b.call(t), &pb.ListDirRequest{Path: dir + "/none"})
+	wantCode(t, err, connect.CodeNotFound)
+
+	must(t, os.WriteFile(dir+"/old", nil, 0o600))
+	moved, err := f.Move(b.call(t), &pb.MoveRequest{Source: dir + "/a/f", Destination: dir + "/old"})
+	if err != nil || moved.GetEntry().GetPath() != dir+"/old" || moved.GetEntry().GetSize() != 5 {
+		t.Errorf("%v %v", moved, err)
+	}
+	_, err = f.Move(b.call(t), &pb.MoveRequest{Source: dir + "/a/f", Destination: dir + "/made/for/nothing"})
+	wantCode(t, err, connect.CodeNotFound)
+	if _, err := os.Stat(dir + "/made"); err == nil {
+		t.Error("directories were made for nothing")
+	}
+	_, err = f.Move(b.call(t), &pb.MoveRequest{Source: dir + "/old"})
+	wantCode(t, err, connect.CodeInvalidArgument)
+	for range 2 {
+		_, err = f.Remove(b.call(t), &pb.RemoveRequest{Path: dir + "/a"})
+		must(t, err)
+	}
+	_, err = f.Remove(b.call(t), &pb.RemoveRequest{})
+	wantCode(t, err, connect.CodeInvalidArgument)
+	_, err = f.Stat(b.call(t, headerToken, "wrong"), &pb.StatRequest{Path: "/"})
+	wantCode(t, err, connect.CodeUnauthenticated)
+	_, err = f.Stat(b.call(t, "Authorization", basic("no-such-user")), &pb.StatRequest{Path: "/"})
+	wantCode(t, err, connect.CodeUnauthenticated)
+	// What is not known is not ignored.
+	if res, text := b.do(t, "POST", "/filesystem.Filesystem/Stat", strings.NewReader(`{"path":"/","follow":true}`), "Content-Type", "application/json"); res.StatusCode != 501 || !strings.Contains(text, "follow") {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+	if res, text := b.do(t, "POST", "/filesystem.Filesystem/Stat", strings.NewReader(`{"path":{}}`), "Content-Type", "application/json"); res.StatusCode != 400 || !strings.Contains(text, "invalid_argument") {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+}
+
+func TestFilesOfOthers(t *testing.T) {
+	needRoot(t)
+	b := newBench(t)
+	dir, err := os.MkdirTemp("/tmp", "dsec-test-")
+	must(t, err)
+	defer os.RemoveAll(dir)
+	if res, text := b.do(t, "POST", "/files?username=daemon&path="+dir+"/x/f", strings.NewReader("y"), "Content-Type", "application/octet-stream"); res.StatusCode != 200 {
+		t.Fatalf("%d %s", res.StatusCode, text)
+	}
+	st, err := b.files().Stat(b.call(t, "Authorization", basic("daemon")), &pb.StatRequest{Path: dir + "/x/f"})
+	if err != nil || st.GetEntry().GetOwner() != "daemon" || st.GetEntry().GetGroup() != "daemon" {
+		t.Errorf("%v %v", st, err)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	b := newBench(t)
+	f, dir := b.files(), t.TempDir()
+	must(t, os.WriteFile(dir+"/f", nil, 0o600))
+	s, err := f.WatchDir(b.call(t, "Keepalive-Ping-Interval", "1"), &pb.WatchDirRequest{Path: dir, IncludeEntry: true})
+	must(t, err)
+	defer s.Close()
+	first, err := s.Receive()
+	if err != nil || first.GetStart() == nil {
+		t.Fatalf("%v %v", first, err)
+	}
+	created, err := f.CreateWatcher(b.call(t), &pb.CreateWatcherRequest{Path: dir, Recursive: true})
+	must(t, err)
+	must(t, os.Mkdir(dir+"/sub", 0o755))
+	must(t, os.WriteFile(dir+"/f", []byte("x"), 0o600))
+	must(t, os.Rename(dir+"/f", dir+"/g"))
+	must(t, os.Remove(dir+"/g"))
+	seen, pings := map[string]*pb.FilesystemEvent{}, 0
+	for seen["g REMOVE"] == nil || pings == 0 {
+		m, err := s.Receive()
+		must(t, err)
+		if m.GetKeepalive() != nil {
+			pings++
+		}
+		if e := m.GetFilesystem(); e != nil {
+			seen[e.GetName()+" "+strings.TrimPrefix(e.GetType().String(), "EVENT_TYPE_")] = e
+		}
+	}
+	for _, want := range []string{"sub CREATE", "f WRITE", "f RENAME", "g CREATE", "g REMOVE"} {
+		if seen[want] == nil {
+			t.Errorf("%s is missing in %v", want, seen)
+		}
+	}
+	if e := seen["sub CREATE"].GetEntry(); e.GetPath() != dir+"/sub" || seen["g REMOVE"].Entry != nil {
+		t.Errorf("%v", seen)
+	}
+	must(t, os.WriteFile(dir+"/sub/deep", nil, 0o600))
+	var names []string
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(fmt.Sprint(names), "sub/deep CREATE") && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		got, err := f.GetWatcherEvents(b.call(t), &pb.GetWatcherEventsRequest{WatcherId: created.GetWatcherId()})
+		must(t, err)
+		for _, e := range got.GetEvents() {
+			names = append(names, e.GetName()+" "+strings.TrimPrefix(e.GetType().String(), "EVENT_TYPE_"))
+		}
+	}
+	if got := fmt.Sprint(names); !strings.Contains(got, "sub CREATE f WRITE f RENAME g CREATE g REMOVE") || !strings.Contains(got, "sub/deep CREATE") {
+		t.Errorf("%s", got)
+	}
+	_, err = f.RemoveWatcher(b.call(t), &pb.RemoveWatcherRequest{WatcherId: created.GetWatcherId()})
+	must(t, err)
+	_, err = f.GetWatcherEvents(b.call(t), &pb.GetWatcherEventsRequest{WatcherId: created.GetWatcherId()})
+	wantCode(t, err, connect.CodeNotFound)
+	_, err = f.RemoveWatcher(b.call(t), &pb.RemoveWatcherRequest{WatcherId: created.GetWatcherId()})
+	wantCode(t, err, connect.CodeNotFound)
+	_, err = f.CreateWatcher(b.call(t), &pb.CreateWatcherRequest{Path: dir + "/none"})
+	wantCode(t, err, connect.CodeNotFound)
+	_, err = f.CreateWatcher(b.call(t), &pb.CreateWatcherRequest{Path: dir + "/sub/deep"})
+	wantCode(t, err, connect.CodeInvalidArgument)
+	// One that is left behind, and whose directory goes, says why; another sandbox's is not found.
+	left, err := f.CreateWatcher(b.call(t), &pb.CreateWatcherRequest{Path: dir + "/sub"})
+	must(t, err)
+	if _, err := b.h.watchers.get(left.GetWatcherId(), "another"); err == nil {
+		t.Error("another sandbox's watcher was found")
+	}
+	must(t, os.RemoveAll(dir+"/sub"))
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		_, err = f.GetWatcherEvents(b.call(t), &pb.GetWatcherEventsRequest{WatcherId: left.GetWatcherId()})
+		if err != nil || time.Now().After(deadline) {
+			break
+		}
+	}
+	wantCode(t, err, connect.CodeNotFound)
+	for range maxWatchers {
+		if _, err = f.CreateWatcher(b.call(t), &pb.CreateWatcherRequest{Path: dir}); err != nil {
+			break
+		}
+	}
+	wantCode(t, err, connect.CodeResourceExhausted)
+}
