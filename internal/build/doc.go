@@ -84,8 +84,10 @@ type Request struct {
 	CPU    float64  `json:"cpu,omitempty"`    // cores of its sessions
 	Memory int64    `json:"memory,omitempty"` // bytes
 	Disk   int64    `json:"disk,omitempty"`   // bytes that a session may write
-	// Dockerfile that the caller keeps with the request.
+	// Dockerfile and the commands of a start are kept for a caller that starts the build without saying them again.
 	Dockerfile string `json:"dockerfile,omitempty"`
+	Start      string `json:"start,omitempty"`
+	Ready      string `json:"ready,omitempty"`
 }
 
 // Recipe is what to build: an image or a template, then steps.

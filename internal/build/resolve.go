@@ -74,6 +74,28 @@ func (s *Service) Resolve(ctx context.Context, who Who, ref string) (*Resolved, 
 	return &Resolved{Template: tpl, ID: tpl.Name, Alias: tpl.Name}, nil
 }
 
+// Known gives the id of what Resolve would find, without an import and without counting as a use.
+func (s *Service) Known(ctx context.Context, who Who, ref string) (id string, err error) {
+	if hasRegistry(ref) {
+		ref = imageName(who, ref)
+	}
+	s.mu.Lock()
+	if t := s.templates[ref]; t != nil && t.Project != who.Project {
+		public := t.Public
+		s.mu.Unlock()
+		if !public {
+			return "", noTemplate(ref)
+		}
+		return ref, nil
+	}
+	s.mu.Unlock()
+	t, err := s.cfg.Templates.Get(ctx, ref)
+	if err != nil {
+		return "", noTemplate(ref)
+	}
+	return t.Name, nil
+}
+
 // hasRegistry tells an image reference by its registry: a first part that is a host's name.
 func hasRegistry(ref string) bool {
 	host, _, ok := strings.Cut(ref, "/")

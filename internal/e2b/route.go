@@ -22,7 +22,8 @@ func (f *Facade) Route(r *http.Request) api.FacadeRoute {
 	}
 	for _, p := range prefixes {
 		if rest, ok := strings.CutPrefix(r.URL.Path, p); ok && (rest == "" || rest[0] == '/') {
-			return api.FacadeRoute{Mine: true, Keyed: true, MakesBoxes: r.Method == http.MethodPost && rest == "" && strings.HasSuffix(p, "/sandboxes")}
+			// An upload for a template's build has a signed address instead of a key.
+			return api.FacadeRoute{Mine: true, Keyed: r.Method != http.MethodPut || p != "/templates", MakesBoxes: r.Method == http.MethodPost && rest == "" && strings.HasSuffix(p, "/sandboxes")}
 		}
 	}
 	return api.FacadeRoute{}

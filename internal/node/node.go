@@ -34,6 +34,7 @@ type Node struct {
 
 	mu       sync.RWMutex
 	boxes    map[string]*box
+	lent     map[string]bool // ids of boxes that are no session's and not the pool's
 	sessions map[string]*session
 	open     bool
 
@@ -66,7 +67,7 @@ func New(c Config) (*Node, error) {
 	}
 	n := &Node{
 		cfg: c, log: c.Logger, ledger: &ledger{l: l},
-		boxes: map[string]*box{}, sessions: map[string]*session{},
+		boxes: map[string]*box{}, lent: map[string]bool{}, sessions: map[string]*session{},
 		creates: make(chan struct{}, c.CreateConcurrency),
 		claims:  make(chan struct{}, 4*c.CreateConcurrency), reclaims: make(chan struct{}, 4*c.CreateConcurrency),
 		asking: make(chan struct{}, idleChecks),

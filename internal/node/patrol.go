@@ -50,9 +50,9 @@ func (n *Node) patrol() {
 	}
 }
 
-// known tells whether a box is in the books, in the making included.
+// known tells whether a box is in the books, in the making or lent included.
 func (n *Node) known(id string) bool {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	return n.boxes[id] != nil
+	return n.boxes[id] != nil || n.lent[id]
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
@@ -19,12 +20,19 @@ import (
 
 // Builder runs a template's init steps in boxes of the native runtime, under
 // the rules of every box: no network, the build profile, limits.
-type Builder struct{ Runtime runtime.Runtime }
+type Builder struct {
+	Runtime runtime.Runtime
+	// Lend gives a box its id and its promise of memory: on a node, whose patrol would remove a
+	// box that it does not know. nil where there is no node.
+	Lend func(ctx context.Context, l runtime.Limits) (id string, release func(), err error)
+	// Memory is the most that a box gets; 0: as much as its build asks for.
+	Memory int64
+}
 
 var _ template.Builder = Builder{}
 
-// Limits of an init step.
-var buildLimits = runtime.Limits{Memory: 4 << 30, Pids: 4096}
+// Limits of a step.
+var buildLimits = runtime.Limits{Memory: 2 << 30, Pids: 4096}
 
 const buildDisk = 16 << 30
 
@@ -53,9 +61,19 @@ func (b Builder) StartInBox(ctx context.Context, run template.BuildRun, s templa
 func (b Builder) inBox(ctx context.Context, run template.BuildRun, use func(runtime.Box, guestclient.API) error) (err error) {
 	limits := buildLimits
 	limits.CPU = run.Limits.CPU
-	limits.Memory = max(limits.Memory, run.Limits.Memory)
+	if limits.Memory = max(limits.Memory, run.Limits.Memory); b.Memory > 0 {
+		limits.Memory = min(limits.Memory, b.Memory)
+	}
+	id := "build-" + strings.ToLower(rand.Text()[:16])
+	if b.Lend != nil {
+		var release func()
+		if id, release, err = b.Lend(ctx, limits); err != nil {
+			return err
+		}
+		defer release()
+	}
 	box, err := b.Runtime.Create(ctx, runtime.Config{
-		ID: "build-" + strings.ToLower(rand.Text()[:16]), Root: run.Root, RootWritable: true,
+		ID: id, Root: run.Root, RootWritable: true,
 		Claim: runtime.Claim{
 			Limits: limits, Hostname: "build", User: "root", Store: "disk", StoreSize: buildDisk, TmpSize: 1 << 30,
 			Seccomp: runtime.Seccomp{Profile: "build"}, NewPrivileges: true, Env: run.Env,
@@ -82,6 +100,25 @@ func guestOf(ctx context.Context, box runtime.Box) (*guestclient.Client, error) 
 	return guestclient.New(ctx, conn)
 }
 
+// outcome says how a command failed.
+func outcome(r *guestproto.Result) string {
+	switch {
+	case r.OOM:
+		return "it ran out of memory"
+	case r.Signal != "":
+		return "ended by " + r.Signal
+	}
+	return "ended with exit code " + strconv.Itoa(r.ExitCode)
+}
+
+func clip(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > 80 {
+		s = strings.ToValidUTF8(s[:77], "") + "…"
+	}
+	return s
+}
+
 func stepIn(ctx context.Context, guest guestclient.API, run template.BuildRun) error {
 	st, err := guest.Start(ctx, guestproto.ExecRequest{OpID: "build", Argv: run.Argv, Cwd: run.Cwd, User: cmp.Or(run.User, "root")})
 	if err != nil {
@@ -91,7 +128,7 @@ func stepIn(ctx context.Context, guest guestclient.API, run template.BuildRun) e
 	for {
 		ev, err := st.Recv()
 		if errors.Is(err, io.EOF) {
-			return errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "init step", "its stream ended early")
+			return errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "command", "its stream ended early")
 		}
 		if err != nil {
 			return err
@@ -104,10 +141,10 @@ func stepIn(ctx context.Context, guest guestclient.API, run template.BuildRun) e
 		case guestproto.EventExit:
 			r := ev.Result
 			if r.Error != nil {
-				return errdefs.Userf(errdefs.InvalidArgument, "init step", r.Error.Remedy, "%s", r.Error.Message)
+				return errdefs.Userf(errdefs.InvalidArgument, "command", r.Error.Remedy, "%s", r.Error.Message)
 			}
 			if r.ExitCode != 0 {
-				return errdefs.Userf(errdefs.InvalidArgument, "init step "+strings.Join(run.Argv, " "), "see its output above", "ended with %d %s", r.ExitCode, r.Signal)
+				return errdefs.Userf(errdefs.InvalidArgument, "command "+clip(run.Argv[len(run.Argv)-1]), "see its output above", "%s", outcome(r))
 			}
 			return nil
 		}

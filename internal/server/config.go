@@ -18,6 +18,10 @@ type File struct {
 	// PoolTemplates are templates whose pool is kept filled (min_idle) before
 	// anybody asks; others get a pool with their first create.
 	PoolTemplates []string `yaml:"pool_templates"`
+	// RegistryMirrors are asked for images instead of registries: "docker.io": "mirror.example:5000".
+	RegistryMirrors map[string]string `yaml:"registry_mirrors"`
+	// Registries are the hosts that images may come from; empty: all.
+	Registries []string `yaml:"registries"`
 	// KeepSessionsDays is how long the record of an ended session is kept; 0: 30 days.
 	KeepSessionsDays int `yaml:"keep_sessions_days"`
 	// ReserveMemory is kept from boxes for the machine itself.

@@ -193,7 +193,7 @@ func (l *lazyBuilder) RunInBox(ctx context.Context, run template.BuildRun, colle
 	if err != nil {
 		return err
 	}
-	return Builder{rt}.RunInBox(ctx, run, collect)
+	return Builder{Runtime: rt}.RunInBox(ctx, run, collect)
 }
 
 func (l *lazyBuilder) StartInBox(ctx context.Context, run template.BuildRun, s template.StartCommand) error {
@@ -201,7 +201,7 @@ func (l *lazyBuilder) StartInBox(ctx context.Context, run template.BuildRun, s t
 	if err != nil {
 		return err
 	}
-	return Builder{rt}.StartInBox(ctx, run, s)
+	return Builder{Runtime: rt}.StartInBox(ctx, run, s)
 }
 
 func (l *lazyBuilder) runtime(ctx context.Context) (runtime.Runtime, error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/dsec-platform/dsec/internal/api"
+	"github.com/dsec-platform/dsec/internal/build"
 	"github.com/dsec-platform/dsec/internal/control"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/node"
@@ -144,7 +145,9 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	s.onClose(rt.Close)
-	templates, err := template.Open(s.cfg.DataDir, template.Options{Builder: Builder{rt}, Log: s.log})
+	builder := &Builder{Runtime: rt}
+	templates, err := template.Open(s.cfg.DataDir, template.Options{Builder: builder, Log: s.log,
+		Registries: template.Registries{Mirrors: s.cfg.File.RegistryMirrors, Allowed: s.cfg.File.Registries}})
 	if err != nil {
 		return err
 	}
@@ -175,7 +178,13 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	s.onClose(n.Close)
+	builder.Lend, builder.Memory = n.Lend, n.Capacity()/2
 	shared := pooledTemplates{templates, n}
+	builds, err := build.Open(build.Config{Dir: s.path("builds"), Templates: shared, Importer: templates, Logger: s.log})
+	if err != nil {
+		return err
+	}
+	s.onClose(builds.Close)
 	ctl := control.New(control.Config{Store: db, Node: n, Templates: shared, Scheduler: sched, DataMounts: s.cfg.File.DataMounts, Logger: s.log,
 		KeepEnded: time.Duration(min(s.cfg.File.KeepSessionsDays, 36_500)) * 24 * time.Hour})
 	if err := ctl.Start(ctx); err != nil {
@@ -195,7 +204,7 @@ func (s *server) open(ctx context.Context) error {
 	if err := s.firstKey(ctx, keys); err != nil {
 		return err
 	}
-	facade, err := s.facade(ctl, shared)
+	facade, err := s.facade(ctl, builds)
 	if err != nil {
 		return err
 	}
