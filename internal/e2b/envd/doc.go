@@ -1,6 +1,6 @@
 // Package envd serves what E2B's SDKs expect of the agent inside a sandbox: the services
-// process.Process and filesystem.Filesystem over Connect with JSON, and by plain HTTP /files,
-// /health and /envs. It keeps no state of its own that matters: processes are operations of the
+// process.Process and filesystem.Filesystem over Connect with JSON, and by plain HTTP /files
+// and /health. It keeps no state of its own that matters: processes are operations of the
 // guest, and are found again after a restart of the server.
 //
 // The agent that the SDKs know runs as root. So do the file operations here (guestclient.OnBehalf):

@@ -21,8 +21,6 @@ type Sandbox struct {
 	ID string
 	// Token opens it and signs URLs of its files. It is told to nobody here.
 	Token string
-	// Env are the variables of its creation, which the guest gives to every process by itself.
-	Env map[string]string
 	// Workdir is where processes start that name no directory; empty: the user's home.
 	Workdir string
 	// Guest gives its guest; it counts as activity until release. A paused sandbox that does not
@@ -60,7 +58,6 @@ func New(cfg Config) *Handler {
 	h.routes.HandleFunc("GET /health", h.plain(h.health))
 	h.routes.HandleFunc("GET /files", h.plain(h.download))
 	h.routes.HandleFunc("POST /files", h.plain(h.upload))
-	h.routes.HandleFunc("GET /envs", h.plain(h.opened(h.envs)))
 	h.routes.HandleFunc("/", h.plain(h.unknown))
 	h.mountServices()
 	return h

@@ -148,16 +148,6 @@ type brokenTransfer struct{ err error }
 func (b *brokenTransfer) Error() string { return "the transfer broke off: " + b.err.Error() }
 func (b *brokenTransfer) Unwrap() error { return b.err }
 
-// opened lets those in who have the sandbox's token.
-func (h *Handler) opened(f func(w http.ResponseWriter, r *http.Request) error) func(w http.ResponseWriter, r *http.Request) error {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if s := sandboxOf(r.Context()); !tokenFits(&s, r.Header.Get(headerToken)) {
-			return unauthenticated(&s)
-		}
-		return f(w, r)
-	}
-}
-
 func writeError(w http.ResponseWriter, e *errdefs.Error) {
 	status := http.StatusInternalServerError
 	if c, ok := codes[e.Reason]; ok {

@@ -21,16 +21,6 @@ func (h *Handler) health(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// envs are the variables of the sandbox's creation.
-func (h *Handler) envs(w http.ResponseWriter, r *http.Request) error {
-	env := sandboxOf(r.Context()).Env
-	if env == nil {
-		env = map[string]string{}
-	}
-	writeJSON(w, http.StatusOK, env)
-	return nil
-}
-
 func (h *Handler) unknown(_ http.ResponseWriter, r *http.Request) error {
 	return errdefs.Userf(errdefs.NotFound, "path "+clip(r.URL.Path), "see docs/e2b.md for what this server has", "there is no such call")
 }
