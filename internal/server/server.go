@@ -37,6 +37,9 @@ type Config struct {
 	Listen  string // TCP address
 	File    File
 	NoPool  bool // no box is made ahead of demand
+	// Domain is what E2B's SDKs are told as the domain of sandboxes, for requests to their ports. The
+	// operator points its names at this server; empty: none is told.
+	Domain string
 	// Grace is how long requests that run at the end may take; default 10 s.
 	Grace  time.Duration
 	Logger *slog.Logger
