@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes src/dsec/_sync from src/dsec/_async. With --check it only says whether that is due."""
+"""Makes src/dsec/_sync of src/dsec/_async, and the scenarios for threads of those for the loop. With --check it only says whether that is due."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ RULES = [
     (r"\baio\b", "blocking"),
     (r"def __aiter__\(self\) -> AsyncIterator", "def __iter__(self) -> Iterator"),
     (r"\basync (def|with|for)\b", r"\1"),
+    (r"\basync_(client|session)\b", r"\1"),
     (r"\bawait ", ""),
     (r"\bAsync([A-Z]\w+)\b", lambda m: WORDS.get(m[0], m[1])),
     (r"\b(__aenter__|__aexit__|aclose)\b", lambda m: WORDS[m[0]]),
     (r"``dsec\._sync`` is made from this by ``scripts/unasync\.py``", "``dsec._sync`` is made of ``dsec._async``: do not edit"),
     (r"others on the loop come first", "others come first"),
+    (r"on an event loop; test_sync_scenarios\.py is made of it for threads", "in threads"),
 ]
 
-HEAD = "# Made of dsec/_async by scripts/unasync.py. Do not edit.\n"
+HEAD = "# Made of its asynchronous twin by scripts/unasync.py. Do not edit.\n"
 
 
 def translate(text: str) -> str:
@@ -47,8 +49,10 @@ def translate(text: str) -> str:
 
 def main() -> int:
     stale = []
-    for source in sorted((PACKAGE / "_async").glob("*.py")):
-        target = PACKAGE / "_sync" / source.name
+    tests = PACKAGE.parent.parent / "tests"
+    pairs = [(p, PACKAGE / "_sync" / p.name) for p in sorted((PACKAGE / "_async").glob("*.py"))]
+    pairs += [(tests / "test_async_scenarios.py", tests / "test_sync_scenarios.py")]
+    for source, target in pairs:
         text = translate(source.read_text())
         if target.exists() and target.read_text() == text:
             continue

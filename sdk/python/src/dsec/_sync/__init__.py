@@ -1,2 +1,2 @@
-# Made of dsec/_async by scripts/unasync.py. Do not edit.
+# Made of its asynchronous twin by scripts/unasync.py. Do not edit.
 """The client, written once: ``dsec._sync`` is made of ``dsec._async``: do not edit."""

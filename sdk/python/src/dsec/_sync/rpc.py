@@ -1,4 +1,4 @@
-# Made of dsec/_async by scripts/unasync.py. Do not edit.
+# Made of its asynchronous twin by scripts/unasync.py. Do not edit.
 """Calls, streams and their repetition."""
 
 from __future__ import annotations
