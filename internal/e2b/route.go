@@ -29,8 +29,8 @@ func (f *Facade) Route(r *http.Request) api.FacadeRoute {
 	return api.FacadeRoute{}
 }
 
-// boxAddress reads which box, and which port of it, a request is for: by its headers, or by a
-// host name that begins with <port>-<id>. An id that cannot be one is an address all the same,
+// boxAddress reads which box, and which port of it, a request is for: by its headers, by its
+// token (addressByToken), or by a host name that begins with <port>-<id>. An id that cannot be one is an address all the same,
 // when the header has it: the caller must not fall through to another API.
 func boxAddress(r *http.Request) (id string, port int, ok bool) {
 	if id := r.Header.Get(headerSandbox); id != "" {
@@ -39,6 +39,9 @@ func boxAddress(r *http.Request) (id string, port int, ok bool) {
 			port = parsePort(p)
 		}
 		return id, port, true
+	}
+	if id, ok := addressByToken(r); ok {
+		return id, EnvdPort, true
 	}
 	label, _, _ := strings.Cut(r.Host, ".")
 	p, id, found := strings.Cut(label, "-")

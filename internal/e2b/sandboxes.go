@@ -48,7 +48,7 @@ func (s *Sandboxes) guest(ctx context.Context, of *control.Session) (guestclient
 }
 
 func noSandbox(id string) error {
-	return errdefs.Userf(errdefs.NotFound, "sandbox "+id, "list the sandboxes to see which there are", "there is no such sandbox, or it has ended")
+	return errdefs.Userf(errdefs.NotFound, "sandbox "+id, "list the sandboxes to see which there are", "it was not found: it has ended, or never was")
 }
 
 // over tells whether the sandbox is gone to its users, though its reclaim may not have ended.

@@ -46,8 +46,8 @@ func newTokens(path string) (*Tokens, error) {
 	return &Tokens{key}, os.Rename(temporary, path)
 }
 
-// Envd is the token for the sandbox's processes and files.
-func (t *Tokens) Envd(sandbox string) string { return t.token("envd", sandbox) }
+// Envd is the token for the sandbox's processes and files. It names the sandbox: see addressByToken.
+func (t *Tokens) Envd(sandbox string) string { return sandbox + "." + t.token("envd", sandbox) }
 
 // Traffic is the token for the ports that the sandbox's own servers listen on.
 func (t *Tokens) Traffic(sandbox string) string { return t.token("traffic", sandbox) }
