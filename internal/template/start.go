@@ -51,7 +51,7 @@ func (b *build) template(ctx context.Context) error {
 		return errdefs.Userf(errdefs.Unsupported, "template "+ref, "build from an imported template or an image", "it is a view of the host and nothing can be built on it")
 	}
 	b.req.Source.Ref = m.Name + "@" + m.Version
-	b.say("from template " + b.req.Source.Ref)
+	b.progress(Progress{Stage: "template", Message: b.req.Source.Ref})
 	b.config = imageConfig{env: m.Env, cwd: m.Cwd, user: m.User}
 	b.base, b.started = m.Spec, m.Start
 	b.layers = append([]LayerRef(nil), m.Layers...)

@@ -105,8 +105,14 @@ func (b *build) say(message string) {
 	b.progress(p)
 }
 
-// words is the environment by which a step's words are expanded.
-func (b *build) words(st *Step) []string { return mergeEnv(st.Args, b.config.env) }
+// env is the environment of a step's command.
+func (b *build) env(st *Step) []string { return mergeEnv(st.Args, b.config.env) }
+
+// words is the environment by which a step's words are expanded: PATH is what processes get that are
+// given none.
+func (b *build) words(st *Step) []string { return mergeEnv([]string{defaultPath}, b.env(st)) }
+
+const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 func (b *build) envStep(st *Step) error {
 	before := b.words(st)
@@ -200,7 +206,7 @@ func (b *build) runStep(ctx context.Context, st *Step) error {
 	if (st.Script == "") == (len(st.Argv) == 0) {
 		return errdefs.Userf(errdefs.InvalidArgument, "step RUN", "give a script or a program", "it has no command")
 	}
-	run := BuildRun{Argv: st.Argv, Env: b.words(st), Cwd: b.config.cwd, User: b.config.user}
+	run := BuildRun{Argv: st.Argv, Env: b.env(st), Cwd: b.config.cwd, User: b.config.user}
 	switch {
 	case st.Script == "":
 	case st.Login:

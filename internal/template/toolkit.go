@@ -97,8 +97,8 @@ func (k *kit) collect(first bool) error {
 			return err
 		}
 	}
-	if !first {
-		return nil
+	if err := k.sudo(); err != nil || !first {
+		return err
 	}
 	for _, f := range []struct{ path, data string }{
 		{"etc/hosts", hostsFile},
