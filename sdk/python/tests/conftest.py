@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -62,6 +63,16 @@ class Daemon:
             stderr=log,
         )
         log.close()
+
+    @property
+    def key(self) -> str:
+        """Its first API key, which it writes at its first start."""
+        file = self._directory / "api-key"
+        deadline = time.monotonic() + 60
+        while not file.exists() or not file.read_text().strip():
+            assert time.monotonic() < deadline, (self._directory / "log").read_text()
+            time.sleep(0.05)
+        return file.read_text().strip()
 
     def kill(self) -> None:
         if self._process is not None:

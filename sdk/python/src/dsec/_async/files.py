@@ -24,7 +24,7 @@ class AsyncFiles:
     """The files of a box. Paths are resolved inside it; relative ones are below /workspace.
 
     >>> async with client.create() as session:
-    ...     await session.files.write("notes/a.txt", "hello")
+    ...     _ = await session.files.write("notes/a.txt", "hello")
     ...     print(await session.files.read_text("notes/a.txt"))
     ...     print([f.name for f in await session.files.list("notes")])
     hello

@@ -26,7 +26,7 @@ class Files:
     """The files of a box. Paths are resolved inside it; relative ones are below /workspace.
 
     >>> with client.create() as session:
-    ...     session.files.write("notes/a.txt", "hello")
+    ...     _ = session.files.write("notes/a.txt", "hello")
     ...     print(session.files.read_text("notes/a.txt"))
     ...     print([f.name for f in session.files.list("notes")])
     hello

@@ -45,6 +45,10 @@ class DSecSandboxConfig(BaseModel, frozen=True):
             return cls.model_validate(yaml.safe_load(Path(config).read_text()) or {})
         return cls.model_validate(config.model_dump())
 
+    def __hash__(self) -> int:
+        # inspect-ai keeps what it has begun by configuration.
+        return hash(self.model_dump_json())
+
     def named(self) -> dict[str, DSecSandboxConfig]:
         """Gives the boxes by name, the default one first."""
         if not self.sandboxes:

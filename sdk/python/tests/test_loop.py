@@ -1,0 +1,80 @@
+"""What a trainer's event loop sees."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+import dsec
+
+
+async def worst_lag(stop: asyncio.Event) -> list[float]:
+    late: list[float] = []
+    while not stop.is_set():
+        at = time.perf_counter()
+        await asyncio.sleep(0.005)
+        late.append(time.perf_counter() - at - 0.005)
+    return sorted(late)
+
+
+async def test_calls_do_not_hold_up_the_loop(async_client: dsec.AsyncClient) -> None:
+    spec = {"mem_limit": "16Mi", "cpu_request": 0.01}
+    async with async_client.create(count=50, spec=spec) as group:
+        stop = asyncio.Event()
+        watch = asyncio.create_task(worst_lag(stop))
+
+        async def agent(s: dsec.AsyncSession) -> None:
+            for _ in range(10):
+                (await s.exec("head -c 20000 /dev/zero")).check()
+            await s.files.write("f", b"x" * 1_000_000)
+            assert len(await s.files.read("f")) == 1_000_000
+
+        await asyncio.gather(*(agent(s) for s in group))
+        stop.set()
+        late = await watch
+    # Far below what one blocking call of this load would take; the machine may be busy.
+    assert late[len(late) * 95 // 100] < 0.05, late[-5:]
+
+
+async def test_two_thousand_calls_are_in_flight_at_a_time(async_client: dsec.AsyncClient) -> None:
+    """Each waits for the same file; it is made when all have begun."""
+    async with async_client.create(spec={"mem_limit": "2Gi", "pid_limit": 9000}) as session:
+        async with await session.start("while ! [ -e go ]; do sleep 0.1; done") as gate:
+            waits = [asyncio.create_task(gate.wait()) for _ in range(2000)]
+            await asyncio.sleep(2)
+            assert not any(w.done() for w in waits)
+            assert (await session.exec("touch go")).ok  # short calls are not held up
+            assert all(r.exit_code == 0 for r in await asyncio.gather(*waits))
+
+
+async def test_a_cancelled_create_leaves_nothing(async_client: dsec.AsyncClient) -> None:
+    for pause in (0.0, 0.01, 0.05):
+        job = f"cancelled-{time.time_ns()}"
+        task = asyncio.ensure_future(async_client._create_many({"job": job}, 20, True, None))
+        await asyncio.sleep(pause)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        deadline = time.monotonic() + 30
+        while [s async for s in async_client.list(job=job) if s.live]:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+
+
+def test_one_client_serves_several_loops() -> None:
+    client = dsec.AsyncClient()
+
+    async def use() -> str:
+        async with client.create() as s:
+            return (await s.exec("echo used")).stdout
+
+    async def last() -> str:
+        try:
+            return await use()
+        finally:
+            await client.aclose()
+
+    assert asyncio.run(last()) == "used\n"
+    assert asyncio.run(last()) == "used\n"

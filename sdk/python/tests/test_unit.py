@@ -1,0 +1,128 @@
+"""What needs no server."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import pickle
+import struct
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import dsec
+from dsec import _tar, _wire
+from dsec._config import configure
+from dsec._io.aio import Pace
+from dsec._retry import Lost, Retry, Unreached
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_threads_twin_is_fresh() -> None:
+    subprocess.run([sys.executable, ROOT / "scripts/unasync.py", "--check"], check=True)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 10_000])
+def test_frames_come_in_any_pieces(size: int) -> None:
+    messages = [{"a": i, "b": "ü" * i} for i in range(20)]
+    data = b"".join(_wire.frame(m) for m in messages)
+    end = b'{"error":{"code":"unknown","details":[{"type":"dsec.v1.Error","debug":{"class":"policy","reason":"forbidden","message":"no"}}]}}'
+    data += struct.pack(">BI", 2, len(end)) + end
+    frames, got = _wire.Frames(), []
+    with pytest.raises(dsec.PolicyError, match="no"):
+        for at in range(0, len(data), size):
+            got += list(frames.feed(data[at : at + size]))
+    if size < 100:
+        assert got == messages
+    assert frames.ended
+
+
+@pytest.mark.parametrize("data", [b"\x04\0\0\0\0", b"\0\xff\xff\xff\xff", b"\0\0\0\0\x01x", b"\0\0\0\0\x011"])
+def test_hostile_frames_are_infrastructure(data: bytes) -> None:
+    with pytest.raises(dsec.InfrastructureError):
+        list(_wire.Frames().feed(data))
+
+
+def test_errors_keep_what_they_say() -> None:
+    wire = {"class": "limit", "reason": "queue_full", "message": "m", "object": "o", "remedy": "r", "retryable": True}
+    e = _wire.response_error(429, json.dumps({"details": [{"type": "dsec.v1.Error", "debug": wire}]}).encode(), "3")
+    assert isinstance(e, dsec.LimitError) and str(e) == "o: m (r)" and e.retry_after == 3
+    copy = pickle.loads(pickle.dumps(e))
+    assert type(copy) is dsec.LimitError and copy.__dict__ == e.__dict__
+    for status, body in ((502, b"<html>"), (200, b"[]"), (500, b"{}"), (404, b"null")):
+        assert isinstance(_wire.response_error(status, body, "soon"), dsec.InfrastructureError)
+
+
+def test_retries() -> None:
+    def error(cls: type[dsec.DSecError] = dsec.LimitError, reason: str = "rate_limited", retryable: bool = True, after: float | None = None) -> dsec.DSecError:
+        return cls("m", reason=reason, retryable=retryable, retry_after=after)
+
+    unsafe, safe = Retry(10, 0, False), Retry(10, 0, True)
+    assert unsafe.after(Unreached("m"), 0) is not None
+    assert unsafe.after(Lost("m"), 0) is None and safe.after(Lost("m"), 0) is not None
+    unavailable = error(dsec.InfrastructureError, "unavailable")
+    assert unsafe.after(unavailable, 0) is None and safe.after(unavailable, 0) is not None
+    assert unsafe.after(error(), 0) is not None
+    assert safe.after(error(reason="queue_full"), 0) is None
+    assert safe.after(error(retryable=False), 0) is None
+    pause = safe.after(error(after=4), 0)
+    assert pause is not None and 4 <= pause <= 6
+    assert safe.after(Unreached("m"), 10) is None
+    waits = [w for w in (Retry(1e9, 0, True).after(Lost("m"), 0) for _ in range(50)) if w]
+    assert len(set(waits)) > 10  # no two come back together
+
+
+def test_where_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DSEC_URL", "DSEC_API_KEY", "DSEC_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    assert configure(None, None, None, 1, None).socket == "/var/lib/dsec/dsec.sock"
+    monkeypatch.setenv("DSEC_DATA_DIR", "/d")
+    assert configure(None, None, None, 1, None).socket == "/d/dsec.sock"
+    monkeypatch.setenv("DSEC_URL", "http://h:1/p/")
+    monkeypatch.setenv("DSEC_API_KEY", "e2b_1")
+    c = configure(None, None, "proj", 1, None)
+    assert (c.base, c.headers["Authorization"], c.headers["Dsec-Project"]) == ("http://h:1/p", "Bearer e2b_1", "proj")
+    with pytest.raises(dsec.UserError, match="names no server"):
+        configure("localhost:7070", None, None, 1, None)
+
+
+async def test_pace_bounds_the_young_and_lets_the_old_be() -> None:
+    pace = Pace(width=2, patience=0.05)
+    a, b = await pace.enter(), await pace.enter()
+    third = asyncio.create_task(pace.enter())
+    await asyncio.sleep(0)
+    assert not third.done()
+    a()
+    a()
+    c = await third
+    late = await asyncio.wait_for(pace.enter(), 1)  # b and c have become old
+    for leave in (b, c, late):
+        leave()
+    waiting = [asyncio.create_task(pace.enter()) for _ in range(20)]
+    await asyncio.sleep(0)
+    for w in waiting[5:]:
+        w.cancel()
+    for leave in await asyncio.gather(*waiting[:5]):
+        leave()
+    assert pace._free == 2
+
+
+def test_a_tar_cannot_leave_its_place(tmp_path: Path) -> None:
+    for member in (tarfile.TarInfo("../out"), tarfile.TarInfo("/abs")):
+        data = io.BytesIO()
+        with tarfile.open(fileobj=data, mode="w") as tar:
+            tar.addfile(member)
+        try:
+            _tar.unpack(data, tmp_path / "in")
+        except dsec.PolicyError:
+            pass
+        assert [p.name for p in tmp_path.iterdir()] == ["in"]
+
+
+def test_the_type_checker_sees_types() -> None:
+    assert (Path(dsec.__file__).parent / "py.typed").exists()
