@@ -44,10 +44,9 @@ func New(builds *build.Service) *Handler {
 		"PATCH /templates/{id}":                     h.update,
 		"PATCH /v2/templates/{id}":                  h.update,
 		"DELETE /templates/{id}":                    h.remove,
-		"GET /templates/aliases/{alias}":            h.alias,
 		"POST /templates/tags":                      h.tag,
 		"DELETE /templates/tags":                    h.untag,
-		"GET /templates/{id}/tags":                  h.tags,
+		"GET /templates/{id}/{part}":                h.part,
 		"GET /templates/{id}/tags/count":            h.countTags,
 		"GET /templates/{id}/tags/exists":           h.hasTag,
 	} {
@@ -59,6 +58,18 @@ func New(builds *build.Service) *Handler {
 	}
 	h.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { e2b.WriteError(w, unknown(r)) })
 	return h
+}
+
+// part serves /templates/aliases/{alias} and /templates/{id}/tags, which a mux cannot tell apart.
+func (h *Handler) part(w http.ResponseWriter, r *http.Request) error {
+	switch part := r.PathValue("part"); {
+	case r.PathValue("id") == "aliases":
+		r.SetPathValue("alias", part)
+		return h.alias(w, r)
+	case part == "tags":
+		return h.tags(w, r)
+	}
+	return unknown(r)
 }
 
 // ServeHTTP implements e2b.Templates.
