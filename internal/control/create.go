@@ -27,6 +27,9 @@ func (c *Control) Create(ctx context.Context, project string, req CreateRequest)
 			return nil, closing()
 		}
 		res, err := c.collect(ctx, r, &req)
+		if err == nil && req.OnItem == nil && ctx.Err() != nil { // it went away beside the last answer
+			res, err = nil, errdefs.From(ctx.Err())
+		}
 		if err != nil {
 			c.revoke(r)
 		}

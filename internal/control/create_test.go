@@ -243,6 +243,21 @@ func (w *world) blockCreates() (entered chan string, release func()) {
 	return entered, sync.OnceFunc(func() { close(gate) })
 }
 
+// goneAtTheEnd is the context of a caller whose end is seen only when everything has been answered.
+type goneAtTheEnd struct{ context.Context }
+
+func (goneAtTheEnd) Done() <-chan struct{} { return nil }
+func (goneAtTheEnd) Err() error            { return context.Canceled }
+
+func TestAnswerThatNobodyHearsIsUndone(t *testing.T) {
+	w := newWorld(t, 3, spec.Scheduler{QueueLength: 100})
+	defer w.end()
+	if res, err := w.Create(goneAtTheEnd{t.Context()}, control.DefaultProject, request(2)); !errors.Is(err, context.Canceled) || res != nil {
+		t.Fatalf("%v %v", res, err)
+	}
+	w.nothingLeft()
+}
+
 func TestCancelledCreateLeavesNothing(t *testing.T) {
 	w := newWorld(t, 3, spec.Scheduler{QueueLength: 100})
 	defer w.end()
