@@ -99,9 +99,14 @@ func NewServer(opt Options) *Server {
 	return s
 }
 
-// Prepare is told the agent's cgroup v1 `tasks` files as soon as they are known,
-// once, before the box stands. They stay open from then on.
-func (s *Server) Prepare(tasks []int) { s.reaper.prepare(tasks) }
+// Prepare is told the agent's cgroup v1 `tasks` files and its cgroup2 directory (-1: none) as
+// soon as they are known, once, before the box stands. They stay open from then on.
+func (s *Server) Prepare(tasks []int, cgroup int) {
+	s.reaper.prepare(tasks)
+	if cgroup >= 0 {
+		s.leaves.spare(cgroup)
+	}
+}
 
 // Serve serves a control connection whose preamble was read, until it ends. The
 // newest connection replaces the one before: its streams end, the ops go on.

@@ -4,7 +4,7 @@ package guestproto
 // magic, a kind byte and a zero.
 const (
 	PreambleMagic   = "DSECG1"
-	PreambleSetup   = 'S' // one Setup with descriptors, one SetupReply, close
+	PreambleSetup   = 'S' // one Setup with descriptors, one SetupReply, close (after a SetupPrepare: once more)
 	PreambleControl = 'C' // the framed, multiplexed guest protocol
 	PreambleSize    = 8
 )
@@ -23,6 +23,9 @@ type SetupKind uint8
 const (
 	SetupBoot  SetupKind = 1 // the first message of a guest's life: make the box
 	SetupClaim SetupKind = 2 // turn a pooled box into the one a session asked for
+	// SetupPrepare comes before a boot that is not due yet, with the agent's groups. The
+	// boot follows on the same connection; without it the guest ends.
+	SetupPrepare SetupKind = 3
 )
 
 // FDRole says what a passed descriptor is for.

@@ -36,6 +36,9 @@ type Config struct {
 	CreateConcurrency int
 	// RefillConcurrency bounds boxes in the making for the pool: the number of cores.
 	RefillConcurrency int
+	// Spares is the number of boxes that are begun ahead, for any create, where the default
+	// runtime can do that: 2 × cores; negative: none.
+	Spares int
 	// PoolLimits are those of an idle pooled box: 8 MiB and 64 pids.
 	PoolLimits runtime.Limits
 	// PatrolInterval is the time between two patrols: 30 s.
@@ -87,6 +90,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.CPU, float64(cores))
 	setDefault(&c.CreateConcurrency, 2*cores)
 	setDefault(&c.RefillConcurrency, cores)
+	setDefault(&c.Spares, 2*cores)
 	setDefault(&c.PatrolInterval, 30*time.Second)
 	setDefault(&c.GuestTimeout, 30*time.Second)
 	setDefault(&c.PoolLimits.Memory, 8<<20)

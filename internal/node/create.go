@@ -115,6 +115,7 @@ func (n *Node) make(ctx context.Context, s *session, rt runtime.Runtime, req *Cr
 	}
 	n.metrics.created(bound, err, time.Since(began))
 	s.settle(bound, err)
+	n.spares.poke()
 	return bound, err
 }
 
@@ -194,6 +195,14 @@ func (n *Node) reserve(rt runtime.Runtime, m *meta) (*box, error) {
 		}
 	} else if err := n.admit(sched.Demand{}, d); err != nil {
 		return nil, err
+	}
+	if m.Session != "" {
+		if b := n.spares.take(rt); b != nil {
+			b.mu.Lock()
+			b.meta, b.demand = *m, d
+			b.mu.Unlock()
+			return b, nil
+		}
 	}
 	b := &box{id: n.newBoxID(), rt: rt, meta: *m, demand: d}
 	n.mu.Lock()

@@ -27,6 +27,7 @@ type Node struct {
 	events  *eventQueue
 	clock   *clock
 	pools   *pools
+	spares  *spares
 	journal *journal
 
 	epoch, run int64
@@ -73,7 +74,7 @@ func New(c Config) (*Node, error) {
 		asking: make(chan struct{}, idleChecks),
 		events: newEventQueue(), clock: newClock(c.boot),
 	}
-	n.pools = newPools(c.poolConfig(), c.RefillConcurrency)
+	n.pools, n.spares = newPools(c.poolConfig(), c.RefillConcurrency), newSpares(c.Spares)
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.metrics, err = newMetrics(n, c.Metrics)
 	return n, err
@@ -101,6 +102,7 @@ func (n *Node) Start(ctx context.Context) error {
 	n.wg.Go(n.runWatch)
 	n.wg.Go(n.runPatrol)
 	n.wg.Go(n.runRefill)
+	n.wg.Go(n.runSpares)
 	n.log.Info("node started", "epoch", n.epoch, "adopted", adopted, "took", time.Since(began))
 	return nil
 }
@@ -120,6 +122,8 @@ func (n *Node) Close() error {
 	for _, s := range sessions {
 		n.dropGuest(s)
 	}
+	n.wg.Wait()
+	n.endSpares()
 	n.wg.Wait()
 	// A create that was just finishing may have connected meanwhile.
 	for _, s := range sessions {
@@ -142,6 +146,7 @@ func (n *Node) Close() error {
 func (n *Node) SetDraining(on bool) {
 	n.draining.Store(on)
 	n.pools.poke()
+	n.spares.poke()
 }
 
 // newBoxID is unique under the data directory: it has the node's epoch (which changes with the

@@ -44,6 +44,15 @@ type Runtime interface {
 	Close() error
 }
 
+// Preparer is a Runtime that can make a part of a box before anybody has said
+// what the box shall be.
+type Preparer interface {
+	// Prepare makes the part of box id that no Config changes. Create with this id
+	// goes on from there, or anew where that is not possible. Until then it is in Sweep's reach
+	// like a box, and it does not outlive the daemon. On an error nothing is left.
+	Prepare(ctx context.Context, id string) error
+}
+
 // Box is one isolated environment. All methods are safe for concurrent use.
 type Box interface {
 	ID() string

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,20 +11,12 @@ import (
 
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
 	"github.com/dsec-platform/dsec/internal/launch"
+	"github.com/dsec-platform/dsec/internal/runtime/native"
 	dsec "github.com/dsec-platform/dsec/sdk/go"
 )
 
 // guests are the PID 1s of the daemon's boxes, as the host sees them.
-func (e *env) guests() []int {
-	var pids []int
-	for pid, name := range launch.Processes(e.DataDir()) {
-		if strings.HasPrefix(name, "dsec-guest") {
-			pids = append(pids, pid)
-		}
-	}
-	slices.Sort(pids)
-	return pids
-}
+func (e *env) guests() []int { return launch.Guests(e.DataDir(), native.CgroupName(e.DataDir())) }
 
 // aloneBox makes a session and finds its PID 1 from outside.
 func aloneBox(t *testing.T, e *env) (*dsec.Session, int) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,21 +41,39 @@ func Run(build string) error {
 	l.srv = guest.NewServer(guest.Options{Settings: l.box.Settings, Init: true, Build: build})
 	l.box.Prepare = l.srv.Prepare
 	go l.accept()
-	select {
-	case <-l.box.Booted():
-	case err := <-l.failed:
-		return err
-	case <-time.After(bootPatience):
-		return errors.New("no boot")
+	for {
+		select {
+		case <-l.box.Booted():
+			return <-l.failed
+		case err := <-l.failed:
+			return err
+		case <-time.After(bootPatience):
+			if l.waiting.Load() == 0 { // nobody will say what this box shall be
+				return errors.New("no boot")
+			}
+		}
 	}
-	return <-l.failed
 }
 
 type listener struct {
-	file   *os.File
-	box    *setup.Box
-	srv    *guest.Server
-	failed chan error
+	file    *os.File
+	box     *setup.Box
+	srv     *guest.Server
+	failed  chan error
+	waiting atomic.Int32 // setup connections of a box that does not stand yet
+}
+
+// readable parks the goroutine, not a thread, until there is something to read.
+func readable(f *os.File) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return conn.Read(func(fd uintptr) bool {
+		var one [1]byte
+		_, _, err := unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return err != unix.EAGAIN
+	})
 }
 
 func (l *listener) fail(err error) {
@@ -106,7 +125,11 @@ func (l *listener) serve(f *os.File, fd int) {
 	case guestproto.Preamble(guestproto.PreambleControl):
 		_ = l.srv.Serve(f)
 	case guestproto.Preamble(guestproto.PreambleSetup):
-		if err := l.box.Serve(fd); err != nil && l.box.Settings() == nil {
+		if l.box.Settings() == nil {
+			l.waiting.Add(1)
+			defer l.waiting.Add(-1)
+		}
+		if err := l.box.Serve(fd, func() error { return readable(f) }); err != nil && l.box.Settings() == nil {
 			l.fail(err)
 		}
 	}

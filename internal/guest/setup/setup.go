@@ -14,11 +14,13 @@ import (
 // Box is the state of the box that this guest is PID 1 of. The zero value is
 // ready. Methods are safe for concurrent use.
 type Box struct {
-	// Prepare, if not nil, is told the agent's cgroup v1 `tasks` files at the begin of the boot.
-	Prepare func(tasks []int)
+	// Prepare, if not nil, is told the agent's cgroup v1 `tasks` files and its cgroup2
+	// directory as soon as they are known, at the latest at the begin of the boot.
+	Prepare func(tasks []int, cgroup int)
 
 	mu       sync.Mutex // one setup at a time
 	claimed  bool
+	groups   *descriptors // of a SetupPrepare, until the boot
 	settings atomic.Pointer[Settings]
 	once     sync.Once
 	booted   chan struct{}
@@ -38,24 +40,32 @@ func (b *Box) Settings() *Settings { return b.settings.Load() }
 func Harden() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
 
 // Serve handles one setup connection whose preamble was read: one message, one
-// reply. It does not close fd. An error of the step that failed is sent to
+// reply, and after a SetupPrepare the boot. It does not close fd. wait returns when there is
+// something to read. An error of the step that failed is sent to
 // the daemon too; after a failed boot the guest should exit.
-func (b *Box) Serve(fd int) error {
-	var msg guestproto.Setup
-	fds, err := guestproto.RecvSetup(fd, &msg)
-	if err != nil {
-		return err
+func (b *Box) Serve(fd int, wait func() error) error {
+	for {
+		if err := wait(); err != nil {
+			return err
+		}
+		var msg guestproto.Setup
+		fds, err := guestproto.RecvSetup(fd, &msg)
+		if err != nil {
+			return err
+		}
+		if len(msg.FDs) != len(fds) {
+			closeAll(fds)
+			return guestproto.ErrBadMessage
+		}
+		err = b.apply(&msg, fds)
+		var reply guestproto.SetupReply
+		if err != nil {
+			reply.Error = wireError(err)
+		}
+		if err = errors.Join(err, guestproto.SendSetup(fd, &reply, nil)); err != nil || msg.Kind != guestproto.SetupPrepare {
+			return err
+		}
 	}
-	if len(msg.FDs) != len(fds) {
-		closeAll(fds)
-		return guestproto.ErrBadMessage
-	}
-	err = b.apply(&msg, fds)
-	var reply guestproto.SetupReply
-	if err != nil {
-		reply.Error = wireError(err)
-	}
-	return errors.Join(err, guestproto.SendSetup(fd, &reply, nil))
 }
 
 func (b *Box) apply(msg *guestproto.Setup, fds []int) error {
@@ -64,9 +74,15 @@ func (b *Box) apply(msg *guestproto.Setup, fds []int) error {
 	given := sortFDs(msg.FDs, fds)
 	defer given.close()
 	switch old := b.settings.Load(); {
+	case msg.Kind == guestproto.SetupPrepare && old == nil && b.groups == nil:
+		b.groups = given.takeGroups()
+		b.prepare(b.groups)
 	case msg.Kind == guestproto.SetupBoot && old == nil:
-		if b.Prepare != nil {
-			b.Prepare(given.tasks)
+		if b.groups != nil {
+			given.giveGroups(b.groups)
+			b.groups = nil
+		} else {
+			b.prepare(given)
 		}
 		s, err := boot(msg, given)
 		if err != nil {
@@ -87,6 +103,12 @@ func (b *Box) apply(msg *guestproto.Setup, fds []int) error {
 		return stepError{"setup", "", errors.New("not expected in this state")}
 	}
 	return nil
+}
+
+func (b *Box) prepare(d *descriptors) {
+	if b.Prepare != nil {
+		b.Prepare(d.tasks, d.cgroup)
+	}
 }
 
 func newSettings(msg *guestproto.Setup) *Settings {
@@ -138,6 +160,19 @@ func sortFDs(desc []guestproto.SetupFD, fds []int) *descriptors {
 		}
 	}
 	return d
+}
+
+// takeGroups moves the agent's groups into descriptors of their own.
+func (d *descriptors) takeGroups() *descriptors {
+	g := &descriptors{root: -1}
+	g.giveGroups(d)
+	return g
+}
+
+// giveGroups takes over the agent's groups of from. d has none.
+func (d *descriptors) giveGroups(from *descriptors) {
+	d.tasks, d.cgroup, d.memory, d.pids = from.tasks, from.cgroup, from.memory, from.pids
+	from.tasks, from.cgroup, from.memory, from.pids = nil, -1, -1, -1
 }
 
 func (d *descriptors) close() {

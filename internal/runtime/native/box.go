@@ -38,7 +38,9 @@ type box struct {
 	memory    memoryState
 	claimed   bool
 	destroyed bool
-	destroy   sync.Mutex // one Destroy at a time
+	spare     *spare        // until Create has finished it; nobody else has the box before
+	dialled   *net.UnixConn // made ahead for the first Dial
+	destroy   sync.Mutex    // one Destroy at a time
 }
 
 var _ runtime.Box = (*box)(nil)
@@ -88,6 +90,7 @@ func (b *box) closePidfd() {
 
 // detach lets go of a box that lives on.
 func (b *box) detach() {
+	b.closeAhead()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.pidfd >= 0 {
@@ -135,6 +138,13 @@ func (b *box) explain(err error) error {
 func (b *box) Dial(ctx context.Context) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, errdefs.From(err)
+	}
+	b.mu.Lock()
+	ahead := b.dialled
+	b.dialled = nil
+	b.mu.Unlock()
+	if ahead != nil {
+		return ahead, nil
 	}
 	conn, err := b.connect(guestproto.PreambleControl)
 	if err != nil {

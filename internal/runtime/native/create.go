@@ -31,8 +31,20 @@ func (r *Runtime) Create(ctx context.Context, cfg runtime.Config) (runtime.Box, 
 	if err != nil {
 		return nil, err
 	}
-	if !r.enter(cfg.ID) {
+	spare := r.takeSpare(cfg.ID)
+	if spare == nil && !r.enter(cfg.ID) {
 		return nil, errdefs.Userf(errdefs.AlreadyExists, "box "+cfg.ID, "choose an unused id", "a box with this id exists")
+	}
+	if spare != nil {
+		err := r.finish(ctx, &cfg, filter, spare)
+		if err == nil {
+			r.leave(cfg.ID, spare)
+			return spare, nil
+		}
+		if ctx.Err() != nil || !errors.Is(err, errSpareUnfit) && !errors.Is(err, errSetup) {
+			r.leave(cfg.ID, nil)
+			return nil, createError(ctx, cfg.ID, err)
+		}
 	}
 	b, err := r.attempt(ctx, &cfg, filter)
 	if errors.Is(err, errSpawner) && ctx.Err() == nil {
@@ -102,23 +114,23 @@ func (r *Runtime) attempt(ctx context.Context, cfg *runtime.Config, filter []byt
 	if err != nil {
 		return nil, err
 	}
-	b := &box{r: r, id: cfg.ID, slot: slot, pidfd: -1, done: make(chan struct{}), events: make(chan runtime.Event, 16)}
+	b := r.newBox(cfg.ID, slot)
 	if err := r.make(ctx, cfg, filter, b); err != nil {
 		return nil, errors.Join(err, b.wipe())
 	}
 	return b, nil
 }
 
+func (r *Runtime) newBox(id string, slot int) *box {
+	return &box{r: r, id: id, slot: slot, pidfd: -1, done: make(chan struct{}), events: make(chan runtime.Event, 16)}
+}
+
 func (r *Runtime) make(ctx context.Context, cfg *runtime.Config, filter []byte, b *box) error {
-	birth, err := r.groups.Create(cfg.ID, slotBase(b.slot), cfg.Limits)
+	spawned, birth, err := r.startGuest(ctx, b, cfg.ID, cfg.Limits)
 	if err != nil {
 		return err
 	}
 	defer birth.Close()
-	spawned, err := r.startGuest(ctx, cfg.ID, b.slot, birth)
-	if err != nil {
-		return err
-	}
 	// While the spawner forks.
 	b.limits, b.root = cfg.Limits, cfg.Root
 	storeErr := b.makeStore(cfg)
@@ -138,20 +150,20 @@ func (r *Runtime) make(ctx context.Context, cfg *runtime.Config, filter []byte, 
 		return err
 	}
 	defer tree.Close()
+	msg := bootOf(cfg, filter)
+	msg.FDs = tree.Desc
+	fds := append(tree.FDs[:len(tree.FDs):len(tree.FDs)], birthFDs(birth, msg)...)
+	return b.setup(ctx, msg, fds)
+}
+
+// bootOf is the boot message without its descriptors.
+func bootOf(cfg *runtime.Config, filter []byte) *guestproto.Setup {
 	msg := setupOf(&cfg.Claim, filter)
 	msg.Kind, msg.Pooled = guestproto.SetupBoot, cfg.Pooled
 	if cfg.RootWritable {
 		msg.WritableDirs = cfg.WritableDirs
 	}
-	for _, fd := range birth.AgentTasks {
-		tree.Add(guestproto.FDAgentTasks, "", fd)
-	}
-	tree.Add(guestproto.FDAgentCgroup, "", birth.AgentDir)
-	tree.Add(guestproto.FDAgentMemory, "", birth.Memory)
-	tree.Add(guestproto.FDAgentPids, "", birth.Pids)
-	birth.Hand() // to the tree, which closes them
-	msg.FDs = tree.Desc
-	return b.setup(ctx, msg, tree.FDs)
+	return msg
 }
 
 type spawned struct {
@@ -159,11 +171,17 @@ type spawned struct {
 	err        error
 }
 
-// startGuest binds the box's socket and has the guest forked.
-func (r *Runtime) startGuest(ctx context.Context, id string, slot int, birth *cgroup.Birth) (<-chan spawned, error) {
-	listen, err := listenUnix(r.socketPath(id), unix.SOCK_STREAM)
+// startGuest binds the box's socket, of this name, makes its groups and has the guest
+// forked. The socket comes first: whatever there is of a box, its name tells what it is.
+func (r *Runtime) startGuest(ctx context.Context, b *box, name string, l runtime.Limits) (<-chan spawned, *cgroup.Birth, error) {
+	listen, err := listenUnix(r.socketPath(name), unix.SOCK_STREAM)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	birth, err := r.groups.Create(b.id, slotBase(b.slot), l)
+	if err != nil {
+		unix.Close(listen)
+		return nil, nil, err
 	}
 	result := make(chan spawned, 1)
 	go func() {
@@ -171,12 +189,12 @@ func (r *Runtime) startGuest(ctx context.Context, id string, slot int, birth *cg
 		defer unix.Close(listen)
 		var s spawned
 		s.pid, s.pidfd, s.err = r.spawns.spawn(ctx, &spawner.Request{
-			Kind: spawner.KindSpawn, Base: uint32(slotBase(slot)), Count: idCount,
+			Kind: spawner.KindSpawn, Base: uint32(slotBase(b.slot)), Count: idCount,
 			Listen: listen, Exe: int(r.guest.Fd()), Cgroup: birth.Cgroup, Join: birth.Join,
 		})
 		result <- s
 	}()
-	return result, nil
+	return result, birth, nil
 }
 
 func (r *Runtime) socketPath(id string) string {
@@ -255,6 +273,14 @@ func (b *box) setup(ctx context.Context, msg *guestproto.Setup, fds []int) error
 		return err
 	}
 	defer conn.Close()
+	return b.exchange(ctx, conn, msg, fds)
+}
+
+// errSetup is a guest that does not answer, in contrast to one that says what it cannot do.
+var errSetup = errors.New("the guest did not take its set-up")
+
+// exchange sends one setup message over conn and waits for the answer. The end of ctx closes conn.
+func (b *box) exchange(ctx context.Context, conn *net.UnixConn, msg *guestproto.Setup, fds []int) error {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	raw, err := conn.SyscallConn()
@@ -268,7 +294,7 @@ func (b *box) setup(ctx context.Context, msg *guestproto.Setup, fds []int) error
 		err = guestproto.ReadSetupReply(conn, &reply)
 	}
 	if err != nil {
-		return fmt.Errorf("the guest did not take its set-up: %w", err)
+		return fmt.Errorf("%w: %w", errSetup, err)
 	}
 	if w := reply.Error; w != nil {
 		if w.Class == string(errdefs.User) {
@@ -280,8 +306,11 @@ func (b *box) setup(ctx context.Context, msg *guestproto.Setup, fds []int) error
 }
 
 // connect opens a connection of the given kind. It does not wait for the guest.
-func (b *box) connect(kind byte) (*net.UnixConn, error) {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: b.r.socketPath(b.id), Net: "unix"})
+func (b *box) connect(kind byte) (*net.UnixConn, error) { return b.r.connect(b.id, kind) }
+
+// connect opens a connection to the guest whose socket has this name.
+func (r *Runtime) connect(name string, kind byte) (*net.UnixConn, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: r.socketPath(name), Net: "unix"})
 	if err != nil {
 		return nil, err
 	}

@@ -44,6 +44,7 @@ func (b *box) Destroy(ctx context.Context) error {
 func (b *box) wipe() error {
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
+	b.closeAhead()
 	b.kill(ctx)
 	b.mu.Lock()
 	s := b.store
@@ -107,9 +108,10 @@ func (r *Runtime) removeGroups(ctx context.Context, id string) error {
 }
 
 func (r *Runtime) removeSocket(id string) error {
-	err := os.Remove(filepath.Join(r.socketDir(), id+".sock"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	for _, name := range []string{id, id + spareSuffix} {
+		if err := os.Remove(filepath.Join(r.socketDir(), name+".sock")); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
-	return err
+	return nil
 }

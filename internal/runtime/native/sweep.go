@@ -87,7 +87,7 @@ func (r *Runtime) traced() (map[string]bool, error) {
 	}
 	for _, e := range entries {
 		if id, ok := strings.CutSuffix(e.Name(), ".sock"); ok {
-			found[id] = true
+			found[strings.TrimSuffix(id, spareSuffix)] = true
 		}
 	}
 	stores, err := r.stores.List()
@@ -106,8 +106,10 @@ func (r *Runtime) traces(id string) []runtime.Orphan {
 	if r.groups.Exists(id) {
 		seen = append(seen, runtime.Orphan{ID: id, Kind: "cgroup", What: id})
 	}
-	if sock := filepath.Join(r.socketDir(), id+".sock"); exists(sock) {
-		seen = append(seen, runtime.Orphan{ID: id, Kind: "socket", What: sock})
+	for _, name := range []string{id, id + spareSuffix} {
+		if sock := filepath.Join(r.socketDir(), name+".sock"); exists(sock) {
+			seen = append(seen, runtime.Orphan{ID: id, Kind: "socket", What: sock})
+		}
 	}
 	for _, what := range r.stores.Find(id) {
 		kind := "directory"

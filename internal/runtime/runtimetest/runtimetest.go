@@ -44,6 +44,8 @@ func Run(t *testing.T, newRuntime New) {
 		{"OpenAfterRestart", testOpenAfterRestart},
 		{"OpenOfWhatIsGone", testOpenOfWhatIsGone},
 		{"NewestConnectionWins", testNewestConnection},
+		{"Prepare", testPrepare},
+		{"PreparedGuestDies", testPreparedGuestDies},
 		{"ColdConfig", testColdConfig},
 		{"Claim", testClaim},
 		{"SecretsStayOutOfTheRecord", testSecrets},

@@ -83,9 +83,6 @@ func (b *Birth) Close() {
 	*b = newBirth()
 }
 
-// Hand says that the descriptors for the guest have a new owner.
-func (b *Birth) Hand() { b.AgentTasks, b.AgentDir, b.Memory, b.Pids = nil, -1, -1, -1 }
-
 func newBirth() Birth { return Birth{Cgroup: -1, AgentDir: -1, Memory: -1, Pids: -1} }
 
 // Options of Open. Device is the "major:minor" of the disk that io limits apply to.
