@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -125,6 +126,15 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
+// slow is a time in milliseconds, longer where the machine is emulated.
+func slow(ms int64) int64 {
+	factor, err := strconv.ParseInt(os.Getenv("DSEC_TEST_SLOW"), 10, 64)
+	if err != nil {
+		factor = 1
+	}
+	return ms * factor
+}
+
 func sh(script string) guestproto.ExecRequest { return guestproto.ExecRequest{Script: script} }
 
 func run(t testing.TB, c guestclient.API, r guestproto.ExecRequest) *guestproto.Result {
@@ -231,11 +241,11 @@ func TestUser(t *testing.T) {
 func TestTimeoutKillsTree(t *testing.T) {
 	c := client(t)
 	start := time.Now()
-	r := run(t, c, guestproto.ExecRequest{Script: `echo before; sleep 98.7 & setsid sleep 98.7 & nohup sleep 98.7 >/dev/null 2>&1 & (sleep 98.7 &) ; sleep 98.7`, TimeoutMs: 300})
+	r := run(t, c, guestproto.ExecRequest{Script: `echo before; sleep 98.7 & setsid sleep 98.7 & nohup sleep 98.7 >/dev/null 2>&1 & (sleep 98.7 &) ; sleep 98.7`, TimeoutMs: slow(300)})
 	if !r.TimedOut || string(r.Stdout.Head) != "before\n" || r.Signal != "SIGKILL" || r.OOM {
 		t.Errorf("got %+v", r)
 	}
-	if d := time.Since(start); d > 5*time.Second {
+	if d := time.Since(start); d.Milliseconds() > slow(5000) {
 		t.Errorf("took %v", d)
 	}
 	if leafRootAvailable() {
@@ -321,7 +331,7 @@ func TestOutputIsBounded(t *testing.T) {
 	if r.Limit != guestproto.LimitOutput || r.Signal != "SIGKILL" {
 		t.Errorf("got %+v", r.Limit)
 	}
-	r = run(t, c, guestproto.ExecRequest{Script: "yes", TimeoutMs: 300, MaxOutput: 64 << 10}) // little: an emulated machine is slow
+	r = run(t, c, guestproto.ExecRequest{Script: "yes", TimeoutMs: slow(300), MaxOutput: 64 << 10})
 	if !r.TimedOut || r.Stdout.Dropped == 0 || len(r.Stdout.Head) != 32<<10 {
 		t.Errorf("got timed out %v, head %d, dropped %d", r.TimedOut, len(r.Stdout.Head), r.Stdout.Dropped)
 	}

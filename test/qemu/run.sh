@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the functional suite in QEMU, by emulation, on Debian's kernel with cgroup v2 only.
 # Usage: test/qemu/run.sh                 every package of test/qemu/packages
-#        test/qemu/run.sh PACKAGE...      those only; RUN=regexp picks tests, LIMIT=seconds, VERBOSE=1 names the slowest
+#        test/qemu/run.sh PACKAGE...      those only; RUN=regexp picks tests, COUNT=n repeats them, LIMIT=seconds, VERBOSE=1 names the slowest
 #        test/qemu/run.sh -- COMMAND...   a command instead, e.g. `test/qemu/run.sh -- dsec doctor`
 # Needs root and what scripts/deps.sh installs. Nothing of the host is changed; what is fetched is kept in .cache/qemu.
 set -euo pipefail
@@ -65,6 +65,7 @@ for p in ${packages[@]+"${packages[@]}"}; do
 done
 if [ ${#command[@]} -gt 0 ]; then printf '%q ' "${command[@]}" > "$disk/command"; else echo "/suite/suite.sh" > "$disk/command"; fi
 printf '%s' "${VERBOSE:-}" > "$disk/verbose"
+printf '%s' "${COUNT:-1}" > "$disk/count"
 truncate -s 4G "$work/suite.img"
 mke2fs -q -F -t ext4 -d "$disk" "$work/suite.img"
 rm -rf "$disk"

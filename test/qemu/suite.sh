@@ -5,7 +5,7 @@
 set -u
 export DSEC_TEST_EXPECT_CGROUP=v2 DSEC_TEST_EXPECT_MOUNTS=attached DSEC_TEST_SLOW=5 DSEC_TEST_KILLS=4
 export DSEC_TEST_BINARY=/usr/bin/dsec DSEC_TEST_ROOTFS=/srv/debian.tar
-verbose=$(cat /suite/verbose) log=/run/log
+verbose=$(cat /suite/verbose) count=$(cat /suite/count) log=/run/log
 session=$(ps -o sess= -p $$ | tr -d ' ')
 
 # What there is of processes (no kernel threads, none of this script's), mounts, loop devices, temporary files, cgroups.
@@ -55,6 +55,17 @@ remove() {
   while read -r g; do rmdir "$g"; done < <(list cgroup | sort -r)
 } 2>/dev/null
 
+# watch lets a test binary have its time. One that is stuck is shown as the kernel sees it, asked for its goroutines, and ended.
+watch() { # pid seconds
+  read -rt "$2" <> <(:) # sleeps
+  kill -0 "$1" || return
+  echo "--- FAIL: stuck"
+  for t in "/proc/$1/task"/*; do echo "thread ${t##*/}: $(cut -d' ' -f3 "$t/stat") $(cat "$t/syscall")"; sed 's/^/  /' "$t/stack"; done
+  kill -QUIT "$1"
+  read -rt 20 <> <(:)
+  kill -KILL "$1"
+} >> $log 2>/dev/null
+
 allowed() { # package test: a skip that is listed
   while read -r pkg test _; do
     case $pkg in '#'* | '') continue ;; esac
@@ -64,16 +75,21 @@ allowed() { # package test: a skip that is listed
 }
 
 # attempt runs the package once and sets why: what speaks against it. Go's own time-out dumps every goroutine;
-# the other one is for a test binary that cannot even do that.
+# watch is for a test binary that cannot even do that.
 attempt() { # package seconds pattern
-  local code test lines
-  why=()
+  local code lines tests test dog l
+  why=() tests="-test.run=$3"
+  [ "${3:0:1}" != ! ] || tests="-test.skip=${3:1}"
   : > $log
   inventory > /run/before
-  if [ "$verbose" = 1 ]; then tail -f $log | grep --line-buffered -E '^(=== RUN| *--- )' & fi
-  (cd "/suite/src/$1" && timeout -k 5 $(($2 + 30)) setsid -w "/suite/bin/${1//\//-}.test" -test.v -test.short -test.timeout "$2s" -test.run "$3") > $log 2>&1 < /dev/null
+  if [ "$verbose" = 1 ]; then tail -n +1 -F $log | grep --line-buffered -E '^(=== RUN| *--- )' & fi
+  (cd "/suite/src/$1" && exec setsid "/suite/bin/${1//\//-}.test" -test.v -test.short -test.count "$count" -test.timeout "$2s" "$tests") > $log 2>&1 < /dev/null &
+  test=$!
+  watch $test $(($2 + 60)) & dog=$!
+  wait $test
   code=$?
-  [ "$verbose" != 1 ] || kill $(jobs -p)
+  kill $dog 2>/dev/null
+  [ "$verbose" != 1 ] || kill $(jobs -p) 2>/dev/null
   [ $code = 0 ] || why+=("exit $code: $(grep -E '^ *--- FAIL|^panic: ' $log | tr -s ' \n' ' ')")
   while read -r test; do allowed "$1" "$test" || why+=("skipped: $test"); done < <(sed -nE 's/^ *--- SKIP: (.*) \([0-9.]+s\)$/\1/p' $log)
   ok=$(grep -cE '^ *--- PASS' $log) skip=$(grep -cE '^ *--- SKIP' $log)
@@ -81,8 +97,8 @@ attempt() { # package seconds pattern
   lines=$(left)
   [ -z "$lines" ] || while read -r l; do why+=("left behind: $l"); done <<< "$lines"
   [ ${#why[@]} -gt 0 ] || return 0
-  printf '      %s\n' "${why[@]}" > /run/report
-  state <<< "$lines" | sed 's/^/      | /' >> /run/report
+  printf '      %s\n' "${why[@]}" | head -n 30 > /run/report
+  head -n 30 <<< "$lines" | state | sed 's/^/      | /' >> /run/report
   # The end of what the tests said; of a time-out, the goroutines that are not just the runtime's.
   sed '/^panic: test timed out/,$d' $log | grep -vE '^(=== (RUN|PAUSE|CONT|NAME)|PASS$| *--- PASS)' | tail -n 100 | cut -c 1-400 | sed 's/^/      | /' >> /run/report
   sed -n '/^panic: test timed out/,$p' $log | head -n 700 | cut -c 1-200 | sed 's/^/      | /' >> /run/report
