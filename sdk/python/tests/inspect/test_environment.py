@@ -34,7 +34,7 @@ def made_the_file() -> Scorer:
 
 def agent() -> list[ModelOutput]:
     return [
-        ModelOutput.for_tool_call("mockllm/model", "bash", {"cmd": "cat question.txt; expr 6 \\* 7 > answer.txt"}),
+        ModelOutput.for_tool_call("mockllm/model", "bash", {"command": "cat question.txt; expr 6 \\* 7 > answer.txt"}),
         ModelOutput.from_content("mockllm/model", "done"),
     ]
 
@@ -46,7 +46,7 @@ async def live() -> list[str]:
 
 
 @pytest.mark.asyncio
-async def test_an_evaluation(tmp_path: Path) -> None:
+async def test_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(await live())
     task = Task(
         dataset=[Sample(input="what is it?", target="42", files={"question.txt": "6 * 7"}) for _ in range(3)],
@@ -55,8 +55,13 @@ async def test_an_evaluation(tmp_path: Path) -> None:
         sandbox=SandboxEnvironmentSpec("dsec", DSecSandboxConfig(spec={"mem_limit": "128Mi"})),
     )
     model = get_model("mockllm/model", custom_outputs=agent() * 3)
+
+    async def guess(text: str) -> int:  # else it would fetch an encoding's tables
+        return len(text)
+
+    monkeypatch.setattr(model.api, "count_text_tokens", guess)
     (log,) = await eval_async(task, model=model, log_dir=str(tmp_path), max_samples=1)
-    assert log.status == "success", log.error
+    assert log.status == "success", (log.error, [m.text for m in log.samples[0].messages] if log.samples else None)
     assert log.results is not None and log.results.scores[0].metrics["accuracy"].value == 1.0
     assert log.samples and any("6 * 7" in m.text for m in log.samples[0].messages)
     assert set(await live()) == before
