@@ -3,8 +3,6 @@ package e2b
 import (
 	"context"
 	"errors"
-	"io"
-	"log"
 	"log/slog"
 	"net/http"
 
@@ -24,9 +22,6 @@ type Config struct {
 	Domain string
 	Logger *slog.Logger // nil: slog.Default
 }
-
-// discard takes what the proxy would log about its clients and boxes.
-var discard = log.New(io.Discard, "", 0)
 
 // Facade is the E2B wire. The gateway asks Route about every request and calls Serve with those
 // that are the facade's.

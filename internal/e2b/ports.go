@@ -1,16 +1,11 @@
 package e2b
 
 import (
-	"context"
-	"errors"
-	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/dsec-platform/dsec/internal/e2b/ports"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
@@ -21,37 +16,7 @@ func (f *Facade) servePort(w http.ResponseWriter, r *http.Request, t *Target) {
 		WriteError(w, err)
 		return
 	}
-	g, release, err := t.Guest(r.Context())
-	if err != nil {
-		writeBoxError(w, err)
-		return
-	}
-	defer release()
-	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(t.Port))
-	transport := &http.Transport{ // one request: nothing of it is kept
-		DisableKeepAlives: true, DisableCompression: true, ResponseHeaderTimeout: 10 * time.Minute,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return g.Dial(ctx, "tcp", address) },
-	}
-	proxy := &httputil.ReverseProxy{
-		Transport:     transport,
-		FlushInterval: -1,
-		ErrorLog:      discard,
-		Rewrite: func(p *httputil.ProxyRequest) {
-			p.SetURL(&url.URL{Scheme: "http", Host: address})
-			p.Out.Host = p.In.Host
-			for _, h := range []string{headerToken, headerTraffic, headerSandbox, headerPort} {
-				p.Out.Header.Del(h) // the box must not learn what opens it
-			}
-		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
-				return // the client has gone
-			}
-			writeError(w, http.StatusBadGateway, errdefs.Userf(errdefs.NotFound, "port "+strconv.Itoa(t.Port)+" of sandbox "+t.ID,
-				"start the server, on 0.0.0.0 or 127.0.0.1", "nothing answers there: %v", err))
-		},
-	}
-	proxy.ServeHTTP(w, r)
+	ports.Serve(w, r, ports.Target{Sandbox: t.ID, Port: t.Port, Shared: r.Header.Get(headerSandbox) != "", Guest: t.Guest})
 }
 
 // authorizePort wants the traffic token, or envd's, which opens more.

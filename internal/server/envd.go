@@ -2,10 +2,20 @@ package server
 
 import (
 	"context"
+	"net"
 
 	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/e2b/envd"
 )
+
+// domain is where SDKs are told to find the ports of sandboxes.
+func (s *server) domain() string {
+	if s.cfg.Domain != "" {
+		return s.cfg.Domain
+	}
+	_, port, _ := net.SplitHostPort(s.cfg.Listen) // it was listened on
+	return net.JoinHostPort("localhost", port)
+}
 
 // envd serves the agent's port of the facade's sandboxes.
 func (s *server) envd() *envd.Handler {

@@ -38,7 +38,7 @@ type Config struct {
 	File    File
 	NoPool  bool // no box is made ahead of demand
 	// Domain is what E2B's SDKs are told as the domain of sandboxes, for requests to their ports. The
-	// operator points its names at this server; empty: none is told.
+	// operator points its names at this server; empty: localhost, with the port of Listen.
 	Domain string
 	// Grace is how long requests that run at the end may take; default 10 s.
 	Grace  time.Duration
@@ -69,6 +69,7 @@ func Run(ctx context.Context, c Config) (err error) {
 		return errdefs.Userf(errdefs.Conflict, "address "+c.Listen, "choose another with --listen", "%w", err)
 	}
 	s.onClose(closed(tcp))
+	s.cfg.Listen = tcp.Addr().String()
 	if err := s.open(ctx); err != nil {
 		return err
 	}
