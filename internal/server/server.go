@@ -151,7 +151,7 @@ func (s *server) open(ctx context.Context) error {
 	s.onClose(rt.Close)
 	builder := &Builder{Runtime: rt}
 	templates, err := template.Open(s.cfg.DataDir, template.Options{Builder: builder, Log: s.log,
-		Registries: template.Registries{Mirrors: s.cfg.File.RegistryMirrors, Allowed: s.cfg.File.Registries}})
+		Registries: s.cfg.File.registries()})
 	if err != nil {
 		return err
 	}
