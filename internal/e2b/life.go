@@ -120,6 +120,10 @@ func (f *Facade) pause(w http.ResponseWriter, r *http.Request) error {
 	if err == nil && memory != nil && !*memory {
 		err = keepsMemory("memory")
 	}
+	if err != nil {
+		return err
+	}
+	healthy, err := o.bool("requireHealthyGuest")
 	if err == nil {
 		err = o.end()
 	}
@@ -133,10 +137,30 @@ func (f *Facade) pause(w http.ResponseWriter, r *http.Request) error {
 	if paused(s) {
 		return errdefs.Userf(errdefs.Conflict, "sandbox "+s.ID, "resume it by connecting to it", "it is paused already")
 	}
+	if healthy != nil && *healthy {
+		if err := f.cfg.Sandboxes.answers(r.Context(), s); err != nil {
+			return err
+		}
+	}
 	if err := first(f.cfg.Sandboxes.control.Suspend(r.Context(), s.Project, control.Selector{IDs: []string{s.ID}})); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// answers tells whether what serves the box from inside does so.
+func (s *Sandboxes) answers(ctx context.Context, of *control.Session) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	g, release, err := s.control.Reach(ctx, of.ID, false)
+	if err == nil {
+		defer release()
+		err = g.Ping(ctx)
+	}
+	if err != nil {
+		return errdefs.Infraf(errdefs.ScopeBox, errdefs.Unavailable, "sandbox "+of.ID, "its guest does not answer, and it is not paused: %w", err)
+	}
 	return nil
 }
 

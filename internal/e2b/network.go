@@ -56,6 +56,9 @@ func (n *network) readEgress(o *object) (err error) {
 	if err := o.refuse("egressProxy", "leave it out", "what a sandbox sends out goes through no proxy here"); err != nil {
 		return err
 	}
+	if err := o.refuse("dnsServers", "leave it out", "a sandbox cannot choose who resolves its names"); err != nil {
+		return err
+	}
 	if err := o.refuse("rules", "leave it out", "requests that a sandbox sends out are not rewritten here"); err != nil {
 		return err
 	}

@@ -1,0 +1,169 @@
+package e2b_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/launch"
+	"github.com/dsec-platform/dsec/internal/runtime/native"
+)
+
+// server is a daemon of these tests' own; nil where they cannot run, and why says so.
+var (
+	server *launch.Daemon
+	key    string
+	why    string
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	binary := os.Getenv("DSEC_TEST_BINARY")
+	if binary == "" {
+		binary = "../../bin/dsec"
+	}
+	if os.Geteuid() != 0 {
+		why = "a server makes real boxes and needs root"
+	} else if _, err := os.Stat(binary); err != nil {
+		why = "run `make build` first: " + err.Error()
+	}
+	if why != "" {
+		return m.Run()
+	}
+	dir, err := os.MkdirTemp("", "dsec-e2b-")
+	if err != nil {
+		log.Print(err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if server, err = launch.Start(ctx, launch.Options{Binary: binary, DataDir: dir, Args: []string{"--no-pool"}}); err == nil {
+		key, err = server.Key()
+	}
+	if err != nil {
+		log.Print(err)
+		return 1
+	}
+	code := m.Run()
+	if code != 0 {
+		log.Printf("the daemon's log:\n%s", server.Log())
+	}
+	if err := server.Stop(); err != nil {
+		log.Printf("daemon: %v", err)
+		code = 1
+	}
+	if out, err := exec.Command(binary, "down", "--data-dir", dir).CombinedOutput(); err != nil {
+		log.Printf("down: %v: %s", err, out)
+		code = 1
+	}
+	if left := launch.Remains(dir, native.CgroupName(dir)); len(left) > 0 {
+		log.Printf("left on the machine:\n%s", strings.Join(left, "\n"))
+		code = 1
+	}
+	return code
+}
+
+func needsServer(t *testing.T) {
+	t.Helper()
+	if why != "" {
+		t.Skip(why)
+	}
+}
+
+// answer of a call.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// get reads a field of the answer's object, as it is written.
+func (a *answer) get(name string) string {
+	var v map[string]any
+	if json.Unmarshal(a.body, &v) != nil {
+		return ""
+	}
+	return fmt.Sprint(v[name])
+}
+
+// ids are those of the listed sandboxes.
+func (a *answer) ids(t *testing.T) string {
+	t.Helper()
+	var v []struct{ SandboxID, State string }
+	if err := json.Unmarshal(a.body, &v); err != nil {
+		t.Fatalf("%v: %s", err, a.body)
+	}
+	var out []string
+	for _, s := range v {
+		out = append(out, s.SandboxID+" "+s.State)
+	}
+	return strings.Join(out, ",")
+}
+
+// call does one call with the key and headers ("K: v") and wants a status.
+func call(t *testing.T, want int, method, path, body string, headers ...string) *answer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, server.URL()+path, bytes.NewBufferString(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-API-KEY", key)
+	for _, h := range headers {
+		k, v, _ := strings.Cut(h, ": ")
+		req.Header.Set(k, v)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &answer{res.StatusCode, res.Header, b}
+	if a.status != want {
+		t.Fatalf("%s %s: %d %s, want %d", method, path, a.status, b, want)
+	}
+	if want >= 400 && want != http.StatusBadGateway && (a.get("code") != fmt.Sprint(want) || a.get("message") == "") {
+		t.Errorf("%s %s: not E2B's error shape: %s", method, path, b)
+	}
+	return a
+}
+
+// sandbox makes one that ends with the test, from the template that every server has.
+func sandbox(t *testing.T, fields string) string {
+	t.Helper()
+	id := call(t, 201, "POST", "/v2/sandboxes", `{"templateID":"base"`+fields+`}`).get("sandboxID")
+	t.Cleanup(func() {
+		req, _ := http.NewRequest("DELETE", server.URL()+"/sandboxes/"+id, nil)
+		req.Header.Set("X-API-KEY", key)
+		if res, err := http.DefaultClient.Do(req); err == nil {
+			res.Body.Close()
+		}
+	})
+	return id
+}
+
+// eventually waits for what a clock brings about. The machine may be slow.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
