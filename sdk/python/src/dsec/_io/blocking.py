@@ -97,7 +97,8 @@ def _pool(config: Config) -> urllib3.HTTPConnectionPool:
     parts = urlsplit(config.base)
     if config.socket:
         pool = urllib3.HTTPConnectionPool("dsec", **options)
-        pool.ConnectionCls = type("UnixConnection", (_UnixConnection,), {"path": config.socket})
+        connection: Any = type("UnixConnection", (_UnixConnection,), {"path": config.socket})
+        pool.ConnectionCls = connection
         return pool
     host = parts.hostname or ""
     options["socket_options"] = _KEEPALIVE
