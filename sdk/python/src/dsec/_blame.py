@@ -31,7 +31,7 @@ async def blame(session: Any, error: DSecError) -> DSecError:
     info = await settle(session.refresh())
     if info.live:
         return error
-    ended = info.error
+    ended: DSecError | None = info.error
     if ended is not None and ended.error_class == "infrastructure":
         return ended
     if (ended is not None and ended.reason == _OWNER) or _OWNER in info.reason:
