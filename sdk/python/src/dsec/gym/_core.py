@@ -102,9 +102,10 @@ class Seat:
         rules = self.rules
         try:
             step = episode.act(action, rules.tools or {})
-            gone = step.error is not None and step.error.reason in ("box_gone", "box_tampered")
-            terminated = episode.submitted or gone
-            truncated = not terminated and len(episode.steps) >= rules.max_steps
+            terminated = episode.submitted or _gone(step.error)
+            truncated = not terminated and (
+                len(episode.steps) >= rules.max_steps or _time_is_over(step.error)
+            )
             reward = 0.0
             if rules.grade == "step" or terminated or truncated:
                 reward = episode.grade()
@@ -149,6 +150,16 @@ class Seat:
         except DSecError as e:
             if e.error_class != "infrastructure":
                 raise
+
+
+def _gone(error: DSecError | None) -> bool:
+    """Whether the agent has ended its own box."""
+    return error is not None and error.reason in ("box_gone", "box_tampered")
+
+
+def _time_is_over(error: DSecError | None) -> bool:
+    """Whether the session has run for as long as it may."""
+    return error is not None and error.error_class == "limit" and error.reason == "timed_out"
 
 
 def _shown(text: str, most: int) -> str:

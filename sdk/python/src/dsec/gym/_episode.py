@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -162,8 +163,6 @@ def _call(action: Action) -> tuple[str, Mapping[str, Any]]:
 
 
 def _bound(tool: Tool, episode: Episode, arguments: Mapping[str, Any]) -> str | ExecResult:
-    import inspect
-
     try:
         inspect.signature(tool).bind(episode, **arguments)
     except TypeError as e:
