@@ -16,6 +16,7 @@ func newCreate(e *Env) *cobra.Command {
 	var count int
 	var key string
 	var noWait bool
+	var lease string
 	cmd := &cobra.Command{
 		Use:   "create [flags]",
 		Short: "Make sessions and print their ids",
@@ -36,13 +37,14 @@ command gives the same sessions again for 24 hours.`,
 			if err != nil {
 				return err
 			}
-			o.IdempotencyKey, o.NoWait = key, noWait
+			o.IdempotencyKey, o.NoWait, o.Lease = key, noWait, lease
 			return e.create(cmd.Context(), count, o)
 		},
 	}
 	f.register(cmd)
 	cmd.Flags().IntVarP(&count, "count", "n", 1, "number of sessions, to 32768")
 	cmd.Flags().StringVar(&key, "key", "", "idempotency key")
+	cmd.Flags().StringVar(&lease, "lease", "", "lease that owns the sessions")
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "answer when queued or placed")
 	return cmd
 }

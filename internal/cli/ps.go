@@ -17,7 +17,7 @@ var phases = []string{dsec.Pending, dsec.Scheduled, dsec.Running, dsec.Suspended
 func newPs(e *Env) *cobra.Command {
 	var all, newest bool
 	var only, labels []string
-	var job string
+	var job, lease string
 	var limit int
 	cmd := &cobra.Command{
 		Use:     "ps [flags]",
@@ -30,7 +30,7 @@ func newPs(e *Env) *cobra.Command {
   dsec ps -q -l run=7 | xargs dsec stop`,
 		Args: nArgs(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o := dsec.ListOptions{Job: job, NewestFirst: newest}
+			o := dsec.ListOptions{Job: job, Lease: lease, NewestFirst: newest}
 			for _, p := range only {
 				p = strings.ToUpper(p)
 				if !slices.Contains(phases, p) {
@@ -55,6 +55,7 @@ func newPs(e *Env) *cobra.Command {
 	fl.BoolVarP(&all, "all", "a", false, "ended sessions too")
 	fl.StringSliceVar(&only, "phase", nil, "only these phases")
 	fl.StringVar(&job, "job", "", "only this job")
+	fl.StringVar(&lease, "lease", "", "only what this lease owns")
 	fl.StringArrayVarP(&labels, "label", "l", nil, "only with this label, KEY=VALUE (may be given again)")
 	fl.BoolVar(&newest, "newest", false, "newest first")
 	fl.IntVar(&limit, "limit", 0, "at most this many (0: all)")

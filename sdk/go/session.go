@@ -125,6 +125,7 @@ type ListOptions struct {
 	Phases      []string
 	Job         string
 	Labels      map[string]string
+	Lease       string // Lease.ID
 	NewestFirst bool
 	PageSize    int // of one request
 }
@@ -133,7 +134,7 @@ type ListOptions struct {
 // after the first error.
 func (c *Client) List(ctx context.Context, o ListOptions) iter.Seq2[*Info, error] {
 	return func(yield func(*Info, error) bool) {
-		q := &dsecv1.ListRequest{Phases: o.Phases, Job: o.Job, Labels: o.Labels, NewestFirst: o.NewestFirst, PageSize: int32(o.PageSize)}
+		q := &dsecv1.ListRequest{Phases: o.Phases, Job: o.Job, Labels: o.Labels, LeaseId: o.Lease, NewestFirst: o.NewestFirst, PageSize: int32(o.PageSize)}
 		for {
 			r, err := call(ctx, c, true, c.Sessions.List, q)
 			if err != nil {
