@@ -31,6 +31,7 @@ func (a *API) mountBytes() {
 		{"PUT /v1/sessions/{id}/tar", "tar_put", a.putTar},
 		{"GET /v1/sessions/{id}/dial", "dial", a.dial},
 		{"PUT /v1/templates/{name}", "template_put", a.putTemplate},
+		{"POST /v1/templates/{name}/build", "template_build", a.buildTemplate},
 	} {
 		a.metrics.add(r.name)
 		a.routes.HandleFunc(r.pattern, a.plain(r.name, r.h))

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"time"
 
+	"connectrpc.com/connect/v2"
+
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
@@ -47,14 +49,57 @@ func (a *API) toFacade(w http.ResponseWriter, r *http.Request) bool {
 		f.Refuse(w, e)
 		return true
 	}
+	told := &toldStatus{ResponseWriter: w}
+	w = told
 	if !route.Proxied {
 		r = r.WithContext(r.Context()) // a copy: see ServeHTTP
 		defer a.guardBody(w, r, false)()
 		w = newAnswer(w)
 	}
 	f.Serve(w, r, c.project, c.operator)
-	m.done(codeOK, start)
+	m.done(told.code(), start)
 	return true
+}
+
+// toldStatus remembers which status was answered.
+type toldStatus struct {
+	http.ResponseWriter
+	status int
+}
+
+func (t *toldStatus) WriteHeader(status int) {
+	if t.status == 0 || t.status < 200 {
+		t.status = status
+	}
+	t.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (t *toldStatus) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// code is the status in the words of the metrics.
+func (t *toldStatus) code() connect.Code {
+	switch {
+	case t.status < 400:
+		return codeOK
+	case t.status == http.StatusUnauthorized:
+		return connect.CodeUnauthenticated
+	case t.status == http.StatusForbidden:
+		return connect.CodePermissionDenied
+	case t.status == http.StatusNotFound:
+		return connect.CodeNotFound
+	case t.status == http.StatusConflict:
+		return connect.CodeFailedPrecondition
+	case t.status == http.StatusTooManyRequests, t.status == http.StatusRequestEntityTooLarge, t.status == http.StatusInsufficientStorage:
+		return connect.CodeResourceExhausted
+	case t.status == http.StatusBadGateway, t.status == http.StatusServiceUnavailable:
+		return connect.CodeUnavailable
+	case t.status == http.StatusGatewayTimeout:
+		return connect.CodeDeadlineExceeded
+	case t.status < 500:
+		return connect.CodeInvalidArgument
+	}
+	return connect.CodeInternal
 }
 
 func (a *API) admitToFacade(r *http.Request, route FacadeRoute) (caller, error) {

@@ -2,8 +2,6 @@ package build
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"os"
@@ -14,7 +12,6 @@ import (
 	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
-	"github.com/dsec-platform/dsec/internal/layer"
 	"github.com/dsec-platform/dsec/internal/layer/jsonfile"
 	"github.com/dsec-platform/dsec/internal/template"
 )
@@ -79,7 +76,7 @@ func (s *Service) Upload(ctx context.Context, project, hash string, r io.Reader)
 	case n > min(room, maxUpload):
 		return errdefs.Limitf(errdefs.TooLarge, "files "+hash, "copy fewer files, see .dockerignore", "an archive may have %d bytes, and those of a project %d together", int64(maxUpload), int64(maxUploads))
 	}
-	digest, err := plainDigest(f.Name())
+	is, err := template.ArchiveFile(f.Name())
 	if err != nil {
 		return err
 	}
@@ -88,7 +85,7 @@ func (s *Service) Upload(ctx context.Context, project, hash string, r io.Reader)
 	if err := os.Rename(f.Name(), path+".tar"); err != nil {
 		return kept("files "+hash, err)
 	}
-	return kept("files "+hash, jsonfile.Write(path+".json", upload{digest, n}, false))
+	return kept("files "+hash, jsonfile.Write(path+".json", upload{is.Digest, n}, false))
 }
 
 type contextReader struct {
@@ -111,29 +108,6 @@ func (s *Service) uploaded(dir string) (n int64) {
 		}
 	}
 	return n
-}
-
-// plainDigest is over the unpacked content: a compressor writes the time into its output.
-func plainDigest(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	r, err := layer.Decompress(f)
-	if err != nil {
-		return "", err
-	}
-	defer r.Close()
-	h := sha256.New()
-	n, err := io.Copy(h, io.LimitReader(r, layer.DefaultLimits.Bytes+1))
-	if err != nil {
-		return "", errdefs.Userf(errdefs.InvalidArgument, "archive", "send a whole tar, plain or compressed", "cannot be unpacked: %w", err)
-	}
-	if n > layer.DefaultLimits.Bytes {
-		return "", errdefs.Limitf(errdefs.TooLarge, "archive", "copy fewer files", "unpacked it has more than %d bytes", layer.DefaultLimits.Bytes)
-	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // Files gives the archive that the project has uploaded under a hash. That it is missing is told when

@@ -135,9 +135,10 @@ type makeFlags struct {
 	fresh               bool
 }
 
-func (f *makeFlags) register(cmd *cobra.Command) {
+// register adds them; short is the letter of --spec.
+func (f *makeFlags) register(cmd *cobra.Command, short string) {
 	cmd.Flags().StringArrayVar(&f.init, "init", nil, "shell command run once, now, as root and without network, and kept as a layer (may be given again)")
-	cmd.Flags().StringVarP(&f.specFile, "spec", "f", "", "file with a sandbox_spec: the defaults of its sessions")
+	cmd.Flags().StringVarP(&f.specFile, "spec", short, "", "file with a sandbox_spec: the defaults of its sessions")
 	cmd.Flags().StringArrayVarP(&f.env, "env", "e", nil, "environment variable of its sessions, NAME=VALUE (may be given again)")
 	cmd.Flags().StringVarP(&f.cwd, "workdir", "w", "", "working directory of its sessions")
 	cmd.Flags().StringVarP(&f.user, "user", "u", "", "user of its sessions")
@@ -200,7 +201,7 @@ a path.`,
 			})
 		},
 	}
-	f.register(cmd)
+	f.register(cmd, "f")
 	cmd.Flags().StringVar(&platform, "platform", "", "platform of a multi-platform image, such as linux/amd64 (default the server's)")
 	cmd.Flags().StringVar(&name, "name", "", "name of the template, instead of the first argument")
 	cmd.Flags().BoolVar(&insecure, "insecure", false, "talk plain HTTP to the registry")
@@ -228,17 +229,31 @@ func source(s string) (image, path string, err error) {
 
 func newTemplateBuild(e *Env) *cobra.Command {
 	var f makeFlags
+	var docker dockerBuild
 	var debian, variant string
 	var packages, mirrors []string
 	cmd := &cobra.Command{
-		Use:   "build NAME --debian RELEASE",
-		Short: "Make a template from a distribution's packages",
-		Example: `  dsec template build debian --debian bookworm --packages python3,git,build-essential
+		Use:   "build DIR | NAME --debian RELEASE",
+		Short: "Make a template by a Dockerfile, or from a distribution's packages",
+		Long: `Make a template by a Dockerfile and the files of a directory, or, with --debian, from a
+distribution's packages.
+
+A Dockerfile has one stage here: FROM an image or a template, RUN, COPY, ADD, ENV, ARG, WORKDIR,
+USER; ENTRYPOINT and CMD are started in every session. RUN runs in a box, as sessions do.`,
+		Example: `  dsec template build . --name app
+  dsec template build -f docker/Dockerfile --name app --build-arg VERSION=3 .
+  dsec template build debian --debian bookworm --packages python3,git,build-essential
   dsec template build graded --debian bookworm --packages python3 --init 'useradd -m grader' --init 'python3 -m compileall -q /usr/lib/python3'`,
-		Args: nArgs(1, 1, "NAME"),
+		Args: nArgs(1, 1, "DIR, or NAME and --debian RELEASE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if debian == "" {
-				return usagef("want --debian RELEASE, such as --debian bookworm")
+			switch {
+			case debian == "":
+				if len(packages)+len(mirrors) > 0 || variant != "" {
+					return usagef("--packages, --variant and --mirror go with --debian RELEASE, such as --debian bookworm")
+				}
+				return docker.run(cmd.Context(), e, args[0], &f)
+			case docker.file+docker.name+docker.ready != "" || len(docker.args) > 0:
+				return usagef("--file, --name, --ready and --build-arg do not go with --debian")
 			}
 			sp, err := f.spec(e)
 			if err != nil {
@@ -250,7 +265,11 @@ func newTemplateBuild(e *Env) *cobra.Command {
 			})
 		},
 	}
-	f.register(cmd)
+	f.register(cmd, "")
+	cmd.Flags().StringVarP(&docker.file, "file", "f", "", "the Dockerfile (default DIR/Dockerfile)")
+	cmd.Flags().StringVar(&docker.name, "name", "", "name of the template that a Dockerfile makes (default the directory's)")
+	cmd.Flags().StringArrayVar(&docker.args, "build-arg", nil, "value of an ARG, NAME=VALUE, or NAME to take it from the environment (may be given again)")
+	cmd.Flags().StringVar(&docker.ready, "ready", "", "shell command that ends with 0 when the start command is up")
 	cmd.Flags().StringVar(&debian, "debian", "", "Debian release, such as bookworm")
 	cmd.Flags().StringSliceVar(&packages, "packages", nil, "packages to install, separated by commas")
 	cmd.Flags().StringVar(&variant, "variant", "", "what mmdebstrap starts from (default apt: the essential packages and apt)")

@@ -18,6 +18,7 @@ type Templates interface {
 	// Import and Build tell their progress; the end of ctx cancels and leaves nothing.
 	Import(ctx context.Context, r *dsecv1.ImportTemplateRequest, progress func(*dsecv1.Progress)) (*dsecv1.Template, error)
 	Build(ctx context.Context, r *dsecv1.BuildTemplateRequest, progress func(*dsecv1.Progress)) (*dsecv1.Template, error)
+	BuildDockerfile(ctx context.Context, name string, o dsec.DockerfileOptions, progress func(*dsecv1.Progress)) (*dsecv1.Template, error)
 }
 
 // templates gives the server's store, or the data directory's when no server answers.
@@ -65,4 +66,8 @@ func (t remoteTemplates) Import(ctx context.Context, r *dsecv1.ImportTemplateReq
 
 func (t remoteTemplates) Build(ctx context.Context, r *dsecv1.BuildTemplateRequest, progress func(*dsecv1.Progress)) (*dsecv1.Template, error) {
 	return t.c.BuildTemplate(ctx, r, progress)
+}
+
+func (t remoteTemplates) BuildDockerfile(ctx context.Context, name string, o dsec.DockerfileOptions, progress func(*dsecv1.Progress)) (*dsecv1.Template, error) {
+	return t.c.BuildDockerfile(ctx, name, o, progress)
 }
