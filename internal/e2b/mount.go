@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
@@ -38,7 +39,7 @@ func (f *Facade) mount() {
 		"/teams/":                         absent("teams", "see docs/operations.md for projects, keys and figures", "there are no teams"),
 		"/":                               nothing,
 	} {
-		f.routes.HandleFunc(pattern, answered(h))
+		f.routes.HandleFunc(pattern, f.answered(h))
 	}
 	for _, p := range []string{"/templates", "/v2/templates", "/v3/templates"} {
 		f.routes.HandleFunc(p, f.serveTemplates)
@@ -49,12 +50,22 @@ func (f *Facade) mount() {
 	})
 }
 
-// answered turns a handler's error into the answer.
-func answered(h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+// answered turns a handler's error into the answer. What nobody foresaw is told to the log and not to
+// the client: its text may hold anything.
+func (f *Facade) answered(h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if err := h(w, r); err != nil {
-			WriteError(w, err)
+		err := h(w, r)
+		if err == nil {
+			return
 		}
+		e := errdefs.From(err)
+		if e.Class == errdefs.Infrastructure && e.Reason != errdefs.Unavailable {
+			f.log.Error("request failed", "call", "e2b "+r.Pattern, "error", e.Error(), "cause", e.Cause)
+		}
+		if _, foreseen := errors.AsType[*errdefs.Error](err); !foreseen && e.Class == errdefs.Infrastructure {
+			e = errdefs.Infraf(errdefs.ScopePlatform, errdefs.Internal, "request", "the server failed in a way that it did not foresee; its log has the cause")
+		}
+		WriteError(w, e)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestReadme(t *testing.T) {
 func TestPages(t *testing.T) {
 	needRoot(t)
 	needs(t, "bash", "curl", "jq")
-	for _, doc := range []string{"docs/api.md", "examples/README.md"} {
+	for _, doc := range []string{"docs/api.md", "docs/e2b.md", "examples/README.md"} {
 		t.Run(doc, func(t *testing.T) {
 			runDocument(t, doc, []string{
 				"export DSEC_DATA_DIR=$(mktemp -d /tmp/dsec-docs.XXXXXX)",
