@@ -11,8 +11,9 @@ import (
 const EnvdPort = 49983
 
 // EnvdVersion is told to SDKs, which choose by it how to speak to envd: from 0.4.0 they send no
-// default user, from 0.5.2 they close stdin, from 0.5.7 they upload octet streams.
-const EnvdVersion = "0.5.7"
+// default user, from 0.5.2 they close stdin, from 0.5.7 they upload octet streams, from 0.6.2 metadata, from
+// 0.6.3 watches tell of the file, from 0.6.4 of file systems of the network too.
+const EnvdVersion = "0.6.4"
 
 // DefaultUser is whose processes and files a sandbox's are when a request names nobody.
 const DefaultUser = "user"

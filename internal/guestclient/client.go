@@ -86,6 +86,7 @@ type WriteOptions struct {
 	Size     int64 // announced size, -1 unknown; refused early when it cannot fit
 	Offset   int64 // with Append: position that a retry must match
 	NoCreate bool
+	Attrs    []string // "name=value", below Behalf.AttrPrefix
 }
 
 // ChmodOptions of Chmod: nil fields stay.

@@ -91,7 +91,7 @@ func (c *content) Read(p []byte) (int, error) {
 }
 
 func (f files) WriteFile(ctx context.Context, o WriteOptions, r io.Reader) (*guestproto.FileInfo, error) {
-	req := &guestproto.FileRequest{OpID: o.OpID, Path: o.Path, User: o.User, Mode: o.Mode, Parents: o.Parents, Append: o.Append, Size: o.Size, Offset: o.Offset, NoCreate: o.NoCreate}
+	req := &guestproto.FileRequest{OpID: o.OpID, Path: o.Path, User: o.User, Mode: o.Mode, Parents: o.Parents, Append: o.Append, Size: o.Size, Offset: o.Offset, NoCreate: o.NoCreate, Attrs: o.Attrs}
 	info := &guestproto.FileInfo{}
 	if err := f.upload(ctx, guestproto.KindFileWrite, req, r, info); err != nil {
 		return nil, err

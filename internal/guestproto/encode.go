@@ -10,6 +10,8 @@ const (
 	MaxName       = 256
 	MaxPath       = 4096
 	MaxNote       = 4096
+	MaxAttrs      = 64
+	MaxAttr       = 8 << 10
 	MaxOutput     = 64 << 20
 	DefaultOutput = 1 << 20
 	// MaxInlineStdin is what an ExecRequest carries in its own frame, MaxStdin what is given whole.

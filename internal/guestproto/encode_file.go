@@ -23,6 +23,8 @@ func (r *FileRequest) EncodeFields(e *Encoder) {
 	e.Bool(19, r.Symbolic)
 	e.Bytes(20, r.Digest)
 	e.Bool(21, r.Behalf)
+	e.String(22, r.AttrPrefix)
+	e.Strings(23, r.Attrs)
 }
 
 // DecodeFields reads the wire form.
@@ -71,6 +73,10 @@ func (r *FileRequest) DecodeFields(d *Decoder) {
 			r.Digest = d.Bytes(maxDigest)
 		case 21:
 			r.Behalf = d.Bool()
+		case 22:
+			r.AttrPrefix = d.String(MaxName)
+		case 23:
+			r.Attrs = d.AppendString(r.Attrs, MaxAttrs, MaxAttr)
 		}
 	}
 }
@@ -93,6 +99,7 @@ func (f *FileInfo) EncodeFields(e *Encoder) {
 	e.String(14, f.LeadsTo)
 	e.Uint(15, uint64(f.LeadsToType))
 	e.Uint(16, uint64(f.LeadsToMode))
+	e.Strings(17, f.Attrs)
 }
 
 // DecodeFields reads the wire form.
@@ -131,6 +138,8 @@ func (f *FileInfo) DecodeFields(d *Decoder) {
 			f.LeadsToType = FileType(d.UintMax(255))
 		case 16:
 			f.LeadsToMode = uint32(d.UintMax(1<<32 - 1))
+		case 17:
+			f.Attrs = d.AppendString(f.Attrs, MaxAttrs, MaxAttr)
 		}
 	}
 }

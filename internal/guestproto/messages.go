@@ -163,6 +163,7 @@ type FileInfo struct {
 	LeadsTo     string
 	LeadsToType FileType
 	LeadsToMode uint32
+	Attrs       []string // "name=value" of the attributes below the request's AttrPrefix
 }
 
 // WatchEvent is a change below a watched directory.

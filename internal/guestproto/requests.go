@@ -87,6 +87,10 @@ type FileRequest struct {
 	// home, what is new is theirs, paths in answers are absolute. A write goes into the file
 	// itself, as a program's would, and the file becomes theirs; a move makes missing directories.
 	Behalf bool
+	// AttrPrefix makes a request on behalf tell of the extended attributes below it, and a write
+	// replace them by Attrs, each "name=value" without the prefix.
+	AttrPrefix string
+	Attrs      []string
 	// Digest of the request, set for ops with an id.
 	Digest []byte
 }

@@ -97,6 +97,11 @@ func checkPath(name, path string) error {
 	return nil
 }
 
+// onBehalf makes file operations act for user, and know of metadata.
+func onBehalf(ctx context.Context, user string) context.Context {
+	return guestclient.OnBehalf(ctx, guestclient.Behalf{User: user, AttrPrefix: metadataAttr})
+}
+
 // orHome is a path, and the user's home for none.
 func orHome(path string) string {
 	if path == "" {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dsec-platform/dsec/internal/guestclient"
 	"github.com/dsec-platform/dsec/internal/guestproto"
 )
 
@@ -25,7 +24,7 @@ func (h *Handler) download(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	ctx := guestclient.OnBehalf(r.Context(), q.user)
+	ctx := onBehalf(r.Context(), q.user)
 	info, err := g.Stat(ctx, orHome(q.path), true)
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ func entry(i *guestproto.FileInfo) *pb.EntryInfo {
 		Name: utf8Text(path.Base(i.Path)), Type: entryType(i.Type), Path: utf8Text(i.Path), Size: i.Size,
 		Mode: i.Mode & 0o777, Permissions: fileMode(i).String(),
 		Owner: utf8Text(orNumber(i.User, i.UID)), Group: utf8Text(orNumber(i.Group, i.GID)),
-		ModifiedTime: timestamppb.New(time.Unix(0, i.ModUnix)),
+		ModifiedTime: timestamppb.New(time.Unix(0, i.ModUnix)), Metadata: metadata(i.Attrs),
 	}
 	if i.Type == guestproto.TypeSymlink {
 		e.IsSymlink = true

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect/v2"
+	"golang.org/x/sys/unix"
 
 	pb "github.com/dsec-platform/dsec/gen/filesystem"
 	"github.com/dsec-platform/dsec/internal/errdefs"
@@ -55,7 +56,7 @@ func TestUpload(t *testing.T) {
 	res, text := b.do(t, "POST", "/files?username="+b.user, body, "Content-Type", kind)
 	var got []written
 	must(t, json.Unmarshal([]byte(text), &got))
-	if res.StatusCode != 200 || len(got) != 2 || got[0] != (written{dir + "/new/a.txt", "a.txt", "file"}) || got[1].Name != "b ü.txt" {
+	if res.StatusCode != 200 || len(got) != 2 || got[0].Path != dir+"/new/a.txt" || got[0].Name != "a.txt" || got[0].Type != "file" || got[0].Metadata != nil || got[1].Name != "b ü.txt" {
 		t.Fatalf("%d %s", res.StatusCode, text)
 	}
 	if data, _ := os.ReadFile(dir + "/b ü.txt"); string(data) != "B" {
@@ -109,9 +110,49 @@ func TestUpload(t *testing.T) {
 			t.Errorf("%s: %d %s", name, res.StatusCode, text)
 		}
 	}
-	if res, text = b.do(t, "POST", "/files?path="+dir+"/m", strings.NewReader("x"), "Content-Type", octets, "X-Metadata-Author", "me"); res.StatusCode != 400 {
-		t.Errorf("%d %s: metadata is accepted and ignored", res.StatusCode, text)
+}
+
+// TestMetadata: it is of the file, replaced as a whole, and other tools see it.
+func TestMetadata(t *testing.T) {
+	b := newBench(t)
+	dir := t.TempDir()
+	if err := unix.Setxattr(dir, "user.e2b.probe", nil, 0); err != nil {
+		t.Skipf("the directory of tests keeps no attributes: %v", err)
 	}
+	put := func(want int, headers ...string) string {
+		t.Helper()
+		res, text := b.do(t, "POST", "/files?path="+dir+"/f", strings.NewReader("x"), append([]string{"Content-Type", "application/octet-stream"}, headers...)...)
+		if res.StatusCode != want {
+			t.Errorf("%v: %d %s", headers, res.StatusCode, text)
+		}
+		return text
+	}
+	if text := put(200, "X-Metadata-Author", "me", "X-Metadata-Two-Words", "a=b c"); !strings.Contains(text, `"metadata":{"author":"me","two-words":"a=b c"}`) {
+		t.Errorf("%s", text)
+	}
+	value := make([]byte, 10)
+	if n, err := unix.Getxattr(dir+"/f", "user.e2b.author", value); err != nil || string(value[:n]) != "me" {
+		t.Errorf("%q %v", value, err)
+	}
+	must(t, unix.Setxattr(dir+"/f", "user.other", []byte("x"), 0))
+	list, err := b.files().ListDir(b.call(t), &pb.ListDirRequest{Path: dir})
+	if err != nil || fmt.Sprint(list.GetEntries()[0].GetMetadata()) != "map[author:me two-words:a=b c]" {
+		t.Errorf("%v %v", list, err)
+	}
+	put(200, "X-Metadata-New", "1")
+	if st, err := b.files().Stat(b.call(t), &pb.StatRequest{Path: dir + "/f"}); err != nil || fmt.Sprint(st.GetEntry().GetMetadata()) != "map[new:1]" {
+		t.Errorf("%v %v", st, err)
+	}
+	put(200)
+	if st, err := b.files().Stat(b.call(t), &pb.StatRequest{Path: dir + "/f"}); err != nil || len(st.GetEntry().GetMetadata()) > 0 {
+		t.Errorf("%v %v", st, err)
+	}
+	if n, err := unix.Getxattr(dir+"/f", "user.other", value); err != nil || n != 1 {
+		t.Errorf("another tool's attribute is gone: %v", err)
+	}
+	put(400, "X-Metadata-A", "\xff")
+	put(413, "X-Metadata-A", strings.Repeat("x", 9000))
+	put(400, "X-Metadata-"+strings.Repeat("a", 300), "x")
 }
 
 func TestDownload(t *testing.T) {

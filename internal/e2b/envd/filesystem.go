@@ -7,7 +7,6 @@ import (
 
 	pb "github.com/dsec-platform/dsec/gen/filesystem"
 	"github.com/dsec-platform/dsec/internal/errdefs"
-	"github.com/dsec-platform/dsec/internal/guestclient"
 	"github.com/dsec-platform/dsec/internal/guestproto"
 )
 
@@ -17,6 +16,7 @@ type filesystem struct{ *Handler }
 // A listing is one message: what has more must be listed in parts.
 const (
 	maxEntries   = 100_000
+	maxListing   = 32 << 20 // bytes of names and the like
 	maxListDepth = 256
 )
 
@@ -28,7 +28,7 @@ func (f *filesystem) files(ctx context.Context) (context.Context, guestAPI, func
 	}
 	s := sandboxOf(ctx)
 	g, release, err := s.guest(ctx)
-	return guestclient.OnBehalf(ctx, user), g, release, err
+	return onBehalf(ctx, user), g, release, err
 }
 
 func (f *filesystem) Stat(ctx context.Context, q *pb.StatRequest) (*pb.StatResponse, error) {
@@ -114,10 +114,14 @@ func (f *filesystem) ListDir(ctx context.Context, q *pb.ListDirRequest) (*pb.Lis
 	}
 	defer release()
 	out := &pb.ListDirResponse{}
-	depth := int(min(max(q.GetDepth(), 1), maxListDepth))
+	depth, size := int(min(max(q.GetDepth(), 1), maxListDepth)), 0
 	err = g.ListDir(ctx, orHome(q.GetPath()), depth, func(info guestproto.FileInfo) error {
-		if len(out.Entries) == maxEntries {
-			return errdefs.Limitf(errdefs.TooLarge, "path "+clip(q.GetPath()), "list parts of it", "there are more than %d files", maxEntries)
+		size += len(info.Path) + len(info.LeadsTo)
+		for _, a := range info.Attrs {
+			size += len(a)
+		}
+		if len(out.Entries) == maxEntries || size > maxListing {
+			return errdefs.Limitf(errdefs.TooLarge, "path "+clip(q.GetPath()), "list parts of it", "there are more files than one answer takes")
 		}
 		out.Entries = append(out.Entries, entry(&info))
 		return nil

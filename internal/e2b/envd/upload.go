@@ -17,9 +17,10 @@ import (
 
 // written is what a client is told of a file that it wrote.
 type written struct {
-	Path string `json:"path"`
-	Name string `json:"name"`
-	Type string `json:"type"`
+	Path     string            `json:"path"`
+	Name     string            `json:"name"`
+	Type     string            `json:"type"`
+	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
 // upload streams files in: one as the body itself, or any number as parts of a form, whose
@@ -30,10 +31,9 @@ func (h *Handler) upload(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	for name := range r.Header {
-		if strings.HasPrefix(name, "X-Metadata-") {
-			return errdefs.Userf(errdefs.Unsupported, "header "+clip(name), "leave it out", "this server keeps no metadata of files")
-		}
+	attrs, err := metadataOf(r.Header)
+	if err != nil {
+		return err
 	}
 	body, size, err := decoded(r)
 	if err != nil {
@@ -54,7 +54,7 @@ func (h *Handler) upload(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	u := &uploader{ctx: guestclient.OnBehalf(r.Context(), q.user), g: g, query: q, done: []written{}}
+	u := &uploader{ctx: onBehalf(r.Context(), q.user), g: g, query: q, attrs: attrs, done: []written{}}
 	if isForm {
 		err = u.form(multipart.NewReader(body, params["boundary"]))
 	} else {
@@ -87,6 +87,7 @@ type uploader struct {
 	ctx   context.Context
 	g     guestAPI
 	query fileQuery
+	attrs []string // of every file
 	done  []written
 }
 
@@ -142,11 +143,11 @@ func fileName(disposition string) (string, error) {
 
 // put writes one file.
 func (u *uploader) put(to string, body io.Reader, size int64) error {
-	info, err := u.g.WriteFile(u.ctx, guestclient.WriteOptions{Path: to, Parents: true, Size: size}, typedBody{body})
+	info, err := u.g.WriteFile(u.ctx, guestclient.WriteOptions{Path: to, Parents: true, Size: size, Attrs: u.attrs}, typedBody{body})
 	if err != nil {
 		return err
 	}
-	u.done = append(u.done, written{Path: utf8Text(info.Path), Name: utf8Text(path.Base(info.Path)), Type: "file"})
+	u.done = append(u.done, written{Path: utf8Text(info.Path), Name: utf8Text(path.Base(info.Path)), Type: "file", Metadata: metadata(u.attrs)})
 	return nil
 }
 

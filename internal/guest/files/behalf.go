@@ -94,7 +94,13 @@ func (o *op) overwrite() (*unix.Stat_t, error) {
 	if err := o.room(fd); err != nil {
 		return nil, err
 	}
-	if err := o.as(func() error { return o.own(fd) }); err != nil {
+	err = o.as(func() error {
+		if err := o.own(fd); err != nil {
+			return err
+		}
+		return o.setAttrs(fd)
+	})
+	if err != nil {
 		return nil, err
 	}
 	if err := o.copyIn(func(p []byte) error { return writeAll(fd, p) }); err != nil {
@@ -124,9 +130,14 @@ func (o *op) openToWrite() (int, error) {
 	return unix.Open(o.path, flags|unix.O_CREAT, mode)
 }
 
-// leads tells what a symbolic link leads to, to somebody on whose behalf it is asked.
-func (o *op) leads(i *guestproto.FileInfo, dirfd int, name string) {
-	if o.owner == nil || i.Type != guestproto.TypeSymlink {
+// more tells what else is told on somebody's behalf: attributes, and what a symbolic link leads
+// to. path is the file's, name is it in dirfd.
+func (o *op) more(i *guestproto.FileInfo, path string, dirfd int, name string) {
+	if o.owner == nil {
+		return
+	}
+	_ = o.as(func() error { i.Attrs = o.attrs(path); return nil })
+	if i.Type != guestproto.TypeSymlink {
 		return
 	}
 	_ = o.as(func() error { // one that leads nowhere is no error

@@ -3,6 +3,8 @@ package files
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,4 +119,29 @@ func TestBehalfIsWatched(t *testing.T) {
 			t.Fatal("no write was told")
 		}
 	}
+}
+
+// TestAttrs: those below the prefix are replaced as a whole, others stay.
+func TestAttrs(t *testing.T) {
+	needRoot(t)
+	c := start(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "f")
+	must(t, os.WriteFile(file, nil, 0o600))
+	if err := unix.Setxattr(file, "user.a.old", []byte("1"), 0); err != nil {
+		t.Skipf("the directory of tests keeps no attributes: %v", err)
+	}
+	must(t, unix.Setxattr(file, "user.b", []byte("2"), 0))
+	req := guestproto.FileRequest{Path: file, User: "1234", Behalf: true, Size: -1, AttrPrefix: "user.a.", Attrs: []string{"new=x=y"}}
+	if info, err := c.write(req, []byte("x")); err != nil || len(info.Attrs) != 1 {
+		t.Fatalf("%+v %v", info, err)
+	}
+	var info guestproto.FileInfo
+	must(t, c.call(guestproto.KindFileStat, guestproto.FileRequest{Path: file, User: "1234", Behalf: true, AttrPrefix: "user."}, &info))
+	if got := info.Attrs; len(got) != 2 || !slices.Contains(got, "a.new=x=y") || !slices.Contains(got, "b=2") {
+		t.Errorf("%q", got)
+	}
+	req.Attrs = []string{strings.Repeat("n", 300) + "=x"}
+	_, err := c.write(req, nil)
+	wantError(t, err, "user", "invalid_argument")
 }

@@ -27,7 +27,7 @@ func (o *op) stat() error {
 		return at(o.req.Path, err)
 	}
 	info := o.info(&e.st, o.req.Path, e.target)
-	o.leads(info, unix.AT_FDCWD, o.path)
+	o.more(info, o.path, unix.AT_FDCWD, o.path)
 	return o.s.SendMessage(info, true)
 }
 

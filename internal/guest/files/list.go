@@ -21,7 +21,7 @@ func (o *op) list() error {
 		}
 		info := o.info(&e.st, join(o.req.Path, e.rel), e.target)
 		info.Name = e.name
-		o.leads(info, e.dirfd, e.name)
+		o.more(info, join(o.path, e.rel), e.dirfd, e.name)
 		if err := o.s.SendMessage(info, false); err != nil {
 			return err
 		}

@@ -28,7 +28,9 @@ func (o *op) write() error {
 		return at(o.req.Path, err)
 	}
 	// The file is closed by now: a client may execute what it wrote as soon as it hears of it.
-	return o.s.SendMessage(o.info(st, o.req.Path, ""), true)
+	info := o.info(st, o.req.Path, "")
+	info.Attrs = o.req.Attrs
+	return o.s.SendMessage(info, true)
 }
 
 // replace writes a new file and puts it in place of the old one in one step:
