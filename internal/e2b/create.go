@@ -194,6 +194,9 @@ func (f *Facade) request(q newSandbox, t *Resolved) (control.CreateRequest, erro
 	if !t.Template.HostView {
 		s.FS.WritableDirs = nil // all of the root is, with what the template has there
 	}
+	if s.Hostname == "" {
+		s.Hostname = "localhost" // a name that resolves, without which sudo complains at each use
+	}
 	// A sandbox ends by its time-out and by nothing else.
 	s.Session.MaxIdleSeconds, s.Session.MaxRuntimeSeconds = 0, 0
 	req := control.CreateRequest{
