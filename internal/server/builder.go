@@ -111,14 +111,6 @@ func outcome(r *guestproto.Result) string {
 	return "ended with exit code " + strconv.Itoa(r.ExitCode)
 }
 
-func clip(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > 80 {
-		s = strings.ToValidUTF8(s[:77], "") + "…"
-	}
-	return s
-}
-
 func stepIn(ctx context.Context, guest guestclient.API, run template.BuildRun) error {
 	st, err := guest.Start(ctx, guestproto.ExecRequest{OpID: "build", Argv: run.Argv, Cwd: run.Cwd, User: cmp.Or(run.User, "root")})
 	if err != nil {
@@ -144,7 +136,7 @@ func stepIn(ctx context.Context, guest guestclient.API, run template.BuildRun) e
 				return errdefs.Userf(errdefs.InvalidArgument, "command", r.Error.Remedy, "%s", r.Error.Message)
 			}
 			if r.ExitCode != 0 {
-				return errdefs.Userf(errdefs.InvalidArgument, "command "+clip(run.Argv[len(run.Argv)-1]), "see its output above", "%s", outcome(r))
+				return errdefs.Userf(errdefs.InvalidArgument, "command", "see its output above", "%s", outcome(r))
 			}
 			return nil
 		}

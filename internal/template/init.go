@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/layer"
 	"github.com/dsec-platform/dsec/internal/runtime"
 )
@@ -20,11 +19,10 @@ func (b *build) initStep(ctx context.Context, i int, cmd string) error {
 	b.at = Progress{Stage: fmt.Sprintf("init %d/%d", i+1, len(b.req.Init))}
 	env := b.config.env
 	run := BuildRun{Argv: []string{"/bin/sh", "-c", cmd}, Env: env, Cwd: "/"}
-	err := b.runLayer(ctx, &run, "init: "+cmd, b.stepKey(cmd, env), false)
-	if err != nil && ctx.Err() == nil && errdefs.From(err).Class != errdefs.Infrastructure {
-		return errStep{err}
+	if err := b.runLayer(ctx, &run, "init: "+cmd, b.stepKey(cmd, env), false); err != nil {
+		return failedStep(ctx, "init: "+cmd, err)
 	}
-	return err
+	return nil
 }
 
 // root is the environment so far; key tells it from others of this build.

@@ -34,10 +34,10 @@ func (b *build) start(ctx context.Context) error {
 	run := BuildRun{Root: b.root(b.key("start")), Env: b.config.env, User: b.config.user, Cwd: b.config.cwd, Limits: b.req.Limits, Output: out}
 	err := b.s.opts.Builder.StartInBox(ctx, run, b.started)
 	out.flush()
-	if err != nil && ctx.Err() == nil && errdefs.From(err).Class != errdefs.Infrastructure {
-		return errStep{err}
+	if err != nil {
+		return failedStep(ctx, "start", err)
 	}
-	return err
+	return nil
 }
 
 // template begins with the layers and defaults of another template.

@@ -70,13 +70,23 @@ func (b *build) steps(ctx context.Context) error {
 		st := &b.req.Steps[i]
 		b.at = Progress{Stage: fmt.Sprintf("step %d/%d", i+1, n), Step: i + 1}
 		if err := b.step(ctx, st); err != nil {
-			if ctx.Err() == nil && errdefs.From(err).Class != errdefs.Infrastructure {
-				return errStep{fmt.Errorf("%s: %w", st.Label, err)}
-			}
-			return err
+			return failedStep(ctx, st.Label, err)
 		}
 	}
 	return nil
+}
+
+// failedStep names the step in what is not the platform's failure nor the end of ctx.
+func failedStep(ctx context.Context, label string, err error) error {
+	e := *errdefs.From(err)
+	if ctx.Err() != nil || e.Class == errdefs.Infrastructure {
+		return err
+	}
+	if e.Object != "" && e.Object != "command" {
+		e.Message = e.Object + ": " + e.Message
+	}
+	e.Object = oneLine(label)
+	return errStep{&e}
 }
 
 func (b *build) step(ctx context.Context, st *Step) error {
