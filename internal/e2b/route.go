@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dsec-platform/dsec/gen/process/processconnect"
 	"github.com/dsec-platform/dsec/internal/api"
 	"github.com/dsec-platform/dsec/internal/session"
 )
@@ -15,7 +16,8 @@ var prefixes = []string{"/sandboxes", "/v2/sandboxes", "/templates", "/v2/templa
 // Route tells what r is to the facade. A request to a box is recognised first, because its path is the box's affair.
 func (f *Facade) Route(r *http.Request) api.FacadeRoute {
 	if _, port, ok := boxAddress(r); ok {
-		return api.FacadeRoute{Mine: true, Proxied: port != EnvdPort}
+		// Input for a process may pause as long as a server in the box.
+		return api.FacadeRoute{Mine: true, Proxied: port != EnvdPort || r.URL.Path == processconnect.ProcessStreamInputProcedure}
 	}
 	if r.URL.Path == "/health" {
 		return api.FacadeRoute{Mine: true}

@@ -360,6 +360,7 @@ func TestFilesOfOthers(t *testing.T) {
 }
 
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	f, dir := b.files(), t.TempDir()
 	must(t, os.WriteFile(dir+"/f", nil, 0o600))

@@ -187,6 +187,7 @@ func (b *bench) raw(t *testing.T, script string, headers ...string) string {
 
 // TestDeadline: the call's deadline is the process's, and of all that it started.
 func TestDeadline(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	dir := t.TempDir()
 	text := b.raw(t, "echo begun; (sleep 4; touch "+dir+"/late) & sleep 100", "Connect-Timeout-Ms", "3000")
@@ -380,6 +381,7 @@ func TestPty(t *testing.T) {
 }
 
 func TestPings(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	h, err := b.run(t, bash("sleep 2.5; echo done"), "Keepalive-Ping-Interval", "1")
 	if err != nil || h.pings < 1 || h.out.String() != "done\n" {
@@ -394,6 +396,7 @@ func TestPings(t *testing.T) {
 
 // TestLateReader: who takes output late gets all of it.
 func TestLateReader(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	s, h := b.start(t, b.call(t), bash("head -c 30000000 /dev/zero"))
 	time.Sleep(3 * time.Second)
