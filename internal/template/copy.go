@@ -60,11 +60,10 @@ func (b *build) copyStep(ctx context.Context, st *Step) error {
 	}
 	key := b.key("copy", c.Files.Digest, p.patterns(), p.dest, p.into, owns, c.Mode)
 	if in, ok := b.recall(key, forever); ok && !st.Force {
-		b.say("cached: " + st.Label)
+		b.say("cached")
 		b.push(in, oneLine(st.Label))
 		return nil
 	}
-	b.say(st.Label)
 	view, err := layer.OpenView(b.infos)
 	if err != nil {
 		return err

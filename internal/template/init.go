@@ -17,6 +17,7 @@ import (
 // wrote. The result is cached by those layers, the environment and the command.
 func (b *build) initStep(ctx context.Context, i int, cmd string) error {
 	b.at = Progress{Stage: fmt.Sprintf("init %d/%d", i+1, len(b.req.Init))}
+	b.say(cmd)
 	env := b.config.env
 	run := BuildRun{Argv: []string{"/bin/sh", "-c", cmd}, Env: env, Cwd: "/"}
 	if err := b.runLayer(ctx, &run, "init: "+cmd, b.stepKey(cmd, env), false); err != nil {

@@ -69,6 +69,7 @@ func (b *build) steps(ctx context.Context) error {
 	for i := range b.req.Steps {
 		st := &b.req.Steps[i]
 		b.at = Progress{Stage: fmt.Sprintf("step %d/%d", i+1, n), Step: i + 1}
+		b.say(st.Label)
 		if err := b.step(ctx, st); err != nil {
 			return failedStep(ctx, st.Label, err)
 		}
@@ -95,9 +96,6 @@ func (b *build) step(ctx context.Context, st *Step) error {
 		return b.runStep(ctx, st)
 	case StepCopy:
 		return b.copyStep(ctx, st)
-	}
-	b.say(st.Label)
-	switch st.Kind {
 	case StepEnv:
 		return b.envStep(st)
 	case StepWorkdir:
@@ -249,14 +247,13 @@ func (b *build) loginShell() string {
 // runLayer makes a layer of what a command wrote, unless that is known by its key.
 func (b *build) runLayer(ctx context.Context, run *BuildRun, label, key string, force bool) error {
 	if in, ok := b.recall(key, forever); ok && !force {
-		b.say("cached: " + label)
+		b.say("cached")
 		b.push(in, oneLine(label))
 		return nil
 	}
 	if b.s.opts.Builder == nil {
 		return errdefs.Userf(errdefs.Unsupported, "template "+b.req.Name, "build it on a node that can run boxes", "commands need a runtime")
 	}
-	b.say(label)
 	run.Root, run.Limits = b.root(key), b.req.Limits
 	out := &lines{emit: b.say}
 	run.Output = out

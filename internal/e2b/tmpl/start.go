@@ -34,8 +34,9 @@ type stepBody struct {
 	Args      []string `json:"args"`
 	FilesHash string   `json:"filesHash"`
 	Force     *bool    `json:"force"`
-	// ForceUpload has been acted upon by the client, which has uploaded the files again.
+	// ForceUpload and GZip have been acted upon by the client, which has uploaded the files again, or uncompressed.
 	ForceUpload *bool `json:"forceUpload"`
+	GZip        *bool `json:"gzip"`
 }
 
 // registry is an account at one; its fields are those of three kinds.
@@ -65,7 +66,7 @@ func (g *registry) login() (*template.Login, error) {
 
 func (h *Handler) startSteps(w http.ResponseWriter, r *http.Request) error {
 	var q startBody
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody+1))
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1)) // read refuses what is longer
 	if err != nil {
 		return errdefs.Userf(errdefs.InvalidArgument, "request", "send it again", "cannot be read: %w", err)
 	}
