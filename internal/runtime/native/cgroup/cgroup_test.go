@@ -72,7 +72,9 @@ func create(t *testing.T, n *Node, id string, l runtime.Limits) *Birth {
 	}
 	t.Cleanup(func() {
 		b.Close()
-		if err := errors.Join(n.Kill(id), n.AwaitEmpty(context.Background(), id), n.Remove(id)); err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := errors.Join(n.Kill(id), n.AwaitEmpty(ctx, id), n.Remove(id)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -280,21 +282,22 @@ func TestKillReachesWhatIsStartedMeanwhile(t *testing.T) {
 	// The starter is another process: a start that stands holds up the one that made it.
 	starter := exec.Command("/bin/sh", "-c", `while :; do sh -c 'echo $$ >&3 && exec sleep 100' & sleep 0.002; done`)
 	starter.ExtraFiles = []*os.File{target}
+	starter.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := starter.Start(); err != nil {
 		t.Fatal(err)
+	}
+	// What it has started and is on its way goes with it: it would join the group after the test's end.
+	defer func() {
+		_ = unix.Kill(-starter.Process.Pid, unix.SIGKILL)
+		_ = starter.Wait()
+	}()
+	for ctx := deadline(t); len(n.Pids("a")) == 0 && ctx.Err() == nil; {
+		time.Sleep(time.Millisecond)
 	}
 	for range 30 {
 		if err := n.KillAgent(deadline(t), "a"); err != nil {
 			t.Error(err)
 			break
-		}
-	}
-	_ = starter.Process.Kill()
-	_ = starter.Wait()
-	for range 3 { // those that were on their way
-		time.Sleep(20 * time.Millisecond)
-		if err := n.KillAgent(deadline(t), "a"); err != nil {
-			t.Error(err)
 		}
 	}
 }
