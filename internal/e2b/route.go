@@ -24,8 +24,10 @@ func (f *Facade) Route(r *http.Request) api.FacadeRoute {
 	}
 	for _, p := range prefixes {
 		if rest, ok := strings.CutPrefix(r.URL.Path, p); ok && (rest == "" || rest[0] == '/') {
-			// An upload for a template's build has a signed address instead of a key.
-			return api.FacadeRoute{Mine: true, Keyed: r.Method != http.MethodPut || p != "/templates", MakesBoxes: r.Method == http.MethodPost && rest == "" && strings.HasSuffix(p, "/sandboxes")}
+			// An upload for a template's build has a signed address instead of a key, a volume has tokens of its
+			// own: whoever has one shall hear that there are no volumes.
+			keyed := p != "/volumecontent" && (r.Method != http.MethodPut || p != "/templates")
+			return api.FacadeRoute{Mine: true, Keyed: keyed, MakesBoxes: r.Method == http.MethodPost && rest == "" && strings.HasSuffix(p, "/sandboxes")}
 		}
 	}
 	return api.FacadeRoute{}
