@@ -36,6 +36,11 @@ func (t *Target) Guest(ctx context.Context) (guest guestclient.API, release func
 // to anybody who has not shown it.
 func (t *Target) Token() string { return t.boxes.tokens.Envd(t.ID) }
 
+// Env are the variables by which programs know that they run in a sandbox, and in which.
+func (t *Target) Env() []string {
+	return []string{"E2B_SANDBOX=true", "E2B_SANDBOX_ID=" + t.ID, "E2B_TEMPLATE_ID=" + t.session.Labels[labelTemplate]}
+}
+
 // Authorize tells whether the request carries the sandbox's access token.
 func (t *Target) Authorize(r *http.Request) error {
 	if same(r.Header.Get(headerToken), t.Token()) {

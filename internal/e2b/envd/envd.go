@@ -21,6 +21,8 @@ type Sandbox struct {
 	ID string
 	// Token opens it and signs URLs of its files. It is told to nobody here.
 	Token string
+	// Env are variables of all processes, each NAME=value; a request's own count more.
+	Env []string
 	// Workdir is where processes start that name no directory; empty: the user's home.
 	Workdir string
 	// Guest gives its guest; it counts as activity until release. A paused sandbox that does not

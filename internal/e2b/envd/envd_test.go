@@ -54,7 +54,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{user: me.Username, home: me.HomeDir}
 	b.guest = func(context.Context) (guestclient.API, func(), error) { return g, func() {}, nil }
 	b.h = New(Config{Sandbox: func(context.Context) Sandbox {
-		return Sandbox{ID: "sandbox", Token: testToken,
+		return Sandbox{ID: "sandbox", Token: testToken, Env: []string{"E2B_SANDBOX=true", "X=0"},
 			Guest: func(ctx context.Context) (guestclient.API, func(), error) { return b.guest(ctx) }}
 	}})
 	b.Server = httptest.NewServer(b.h)

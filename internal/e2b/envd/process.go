@@ -24,7 +24,7 @@ const keptOutput = 256 << 10
 // with all that it started.
 func (p *processes) Start(ctx context.Context, q *process.StartRequest, out processconnect.ProcessStartServerStream) error {
 	s := sandboxOf(ctx)
-	req, err := command(ctx, q, s.Workdir)
+	req, err := command(ctx, q, &s)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (p *processes) List(ctx context.Context, _ *process.ListRequest) (*process.
 }
 
 // command checks a request and gives the guest's.
-func command(ctx context.Context, q *process.StartRequest, workdir string) (*guestproto.ExecRequest, error) {
+func command(ctx context.Context, q *process.StartRequest, s *Sandbox) (*guestproto.ExecRequest, error) {
 	c := q.GetProcess()
 	user, err := userOf(ctx)
 	if err != nil {
@@ -96,6 +96,7 @@ func command(ctx context.Context, q *process.StartRequest, workdir string) (*gue
 	req := &guestproto.ExecRequest{
 		OpID: "e2b-" + rand.Text(), Argv: append([]string{c.GetCmd()}, c.GetArgs()...), User: user,
 		MaxOutput: keptOutput, HoldOutput: true, StdinMode: guestproto.StdinStream,
+		Env: slices.Clone(s.Env),
 	}
 	switch {
 	case c.GetCmd() == "":
@@ -120,7 +121,7 @@ func command(ctx context.Context, q *process.StartRequest, workdir string) (*gue
 	if size > maxText {
 		return nil, errdefs.Limitf(errdefs.TooLarge, "process", "put it into a file and run that", "it has %d bytes of arguments and environment, over %d", size, maxText)
 	}
-	if req.Cwd, err = directory(c.GetCwd(), workdir); err != nil {
+	if req.Cwd, err = directory(c.GetCwd(), s.Workdir); err != nil {
 		return nil, err
 	}
 	if q.Pty != nil {

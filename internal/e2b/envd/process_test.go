@@ -103,9 +103,9 @@ func TestStart(t *testing.T) {
 	if h, err = b.run(t, bash("true")); err != nil || h.end.Error != nil || h.end.GetStatus() != "exit status 0" || h.pid == 0 {
 		t.Errorf("%v %v", h.end, err)
 	}
-	q := bash(`echo "$PWD $X"`)
+	q := bash(`echo "$PWD $X $E2B_SANDBOX"`)
 	q.Process.Envs = map[string]string{"X": "1"}
-	if h, err = b.run(t, q); err != nil || h.out.String() != b.home+" 1\n" {
+	if h, err = b.run(t, q); err != nil || h.out.String() != b.home+" 1 true\n" {
 		t.Errorf("%q %v: not in the home", h.out.String(), err)
 	}
 	for cwd, want := range map[string]string{"/usr": "/usr", "~": b.home, ".": b.home} {
