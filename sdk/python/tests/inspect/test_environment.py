@@ -3,6 +3,7 @@
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import anyio
 import pytest
 from inspect_ai import Task, eval_async
 from inspect_ai.dataset import Sample
@@ -104,6 +105,10 @@ async def test_whose_failure_it_is() -> None:
     with override_max_exec_output_size(1000), pytest.raises(OutputLimitExceededError) as over:
         await box.exec(["sh", "-c", "seq 100000"])
     assert over.value.truncated_output and over.value.truncated_output.startswith("1\n2\n")
+    with pytest.raises(TimeoutError), anyio.fail_after(0.5):
+        await box.exec(["sh", "-c", "exec sleep 12345"])
+    running = await box.as_type(DSecSandboxEnvironment).session.operations()
+    assert not [op for op in running if op.running]
     await box.write_file("binary", b"\xff\xfe")
     with pytest.raises(UnicodeDecodeError):
         await box.read_file("binary")

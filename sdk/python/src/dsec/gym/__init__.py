@@ -41,4 +41,4 @@ __all__ = [
 ENV_ID = "DSec-v0"
 
 if ENV_ID not in registry:
-    register(ENV_ID, entry_point=DSecEnv, vector_entry_point=DSecVectorEnv)
+    register(ENV_ID, entry_point="dsec.gym:DSecEnv", vector_entry_point="dsec.gym:DSecVectorEnv")

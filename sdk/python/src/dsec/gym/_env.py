@@ -79,7 +79,7 @@ class DSecEnv(gymnasium.Env[str, Action]):
         """Takes a turn."""
         return self._seat.step(action)
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """Gives the episode as a terminal would have shown it."""
         return self._seat.render() if self.render_mode == "ansi" else None
 

@@ -84,7 +84,7 @@ class DSecVectorEnv(VectorEnv[tuple[str, ...], Sequence[Action], Any]):
         """The sessions of the episodes that have one."""
         return tuple(e.session for e in self.episodes if e is not None)
 
-    def reset(  # type: ignore[override]
+    def reset(
         self,
         *,
         seed: int | Sequence[int | None] | None = None,
@@ -95,11 +95,12 @@ class DSecVectorEnv(VectorEnv[tuple[str, ...], Sequence[Action], Any]):
         mask = self._mask(options.pop("reset_mask", None))
         seeds = self._seeds(seed)
         each = self._each(options)
-        for at in np.flatnonzero(mask):
+        places: list[int] = np.flatnonzero(mask).tolist()
+        for at in places:
             if seeds[at] is not None:
                 self._rngs[at] = np.random.default_rng(seeds[at])
             self._options[at] = each[at]
-        done = self._all(self._begin, np.flatnonzero(mask))
+        done = self._all(self._begin, places)
         infos: dict[str, Any] = {}
         for at, (observation, info) in done.items():
             self._observations[at] = observation
@@ -107,7 +108,7 @@ class DSecVectorEnv(VectorEnv[tuple[str, ...], Sequence[Action], Any]):
             infos = self._add_info(infos, info, at)
         return tuple(self._observations), infos
 
-    def step(  # type: ignore[override]
+    def step(
         self, actions: Sequence[Action]
     ) -> tuple[tuple[str, ...], _Floats, _Bools, _Bools, dict[str, Any]]:
         """Takes a turn in each."""
@@ -143,7 +144,7 @@ class DSecVectorEnv(VectorEnv[tuple[str, ...], Sequence[Action], Any]):
             self._over = np.zeros(self.num_envs, dtype=np.bool_)
         return tuple(self._observations), rewards, terminated, truncated, infos
 
-    def render(self) -> tuple[str, ...] | None:  # type: ignore[override]
+    def render(self) -> tuple[str, ...] | None:
         """Gives the episodes as terminals would have shown them."""
         return tuple(s.render() for s in self._seats) if self.render_mode == "ansi" else None
 
@@ -176,13 +177,12 @@ class DSecVectorEnv(VectorEnv[tuple[str, ...], Sequence[Action], Any]):
         task, seed = self.rules.choose(self._rngs[at], self._options[at])
         return self._seats[at].reset(self._client, task, seed)
 
-    def _all(self, call: Callable[[int], T], which: Any) -> dict[int, T]:
+    def _all(self, call: Callable[[int], T], places: Sequence[int]) -> dict[int, T]:
         """Does something for each, all at the same time."""
         if self._client is None:
             self._client = Client()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.num_envs, "dsec-gym")
-        places = [int(at) for at in which]
         return dict(zip(places, self._threads.map(call, places), strict=True))
 
     def _mask(self, mask: Any) -> _Bools:

@@ -6,7 +6,9 @@ import asyncio
 import shlex
 import uuid
 
-from dsec import AsyncSession, DSecError, ExecResult
+import anyio
+
+from dsec import AsyncProcess, AsyncSession, DSecError, ExecResult
 
 #: What one message carries of arguments and environment, and of input.
 _ARGUMENTS = 700 << 10
@@ -28,16 +30,24 @@ async def run(
     if sum(len(a.encode(errors="surrogateescape")) + 1 for a in cmd) > _ARGUMENTS:
         return await _by_file(session, cmd, input, cwd, env, user, timeout, max_output)
     if input is None or len(input) <= _INPUT:
-        return await session.exec(
-            cmd,
-            stdin=input,
-            cwd=cwd,
-            env=env,
-            user=user,
-            timeout=timeout,
-            max_output=max_output,
-            kill_on_output_limit=True,
-        )
+        op_id = uuid.uuid4().hex
+        try:
+            return await session.exec(
+                cmd,
+                stdin=input,
+                cwd=cwd,
+                env=env,
+                user=user,
+                timeout=timeout,
+                max_output=max_output,
+                kill_on_output_limit=True,
+                op_id=op_id,
+            )
+        except asyncio.CancelledError:
+            # A call that nobody waits for does not end the command by itself.
+            with anyio.move_on_after(10, shield=True):
+                await session.process(op_id).kill()
+            raise
     process = await session.start(
         cmd,
         stdin=True,
@@ -57,7 +67,7 @@ async def run(
             await asyncio.gather(feeding, return_exceptions=True)
 
 
-async def _feed(process, input: bytes) -> None:  # type: ignore[no-untyped-def]
+async def _feed(process: AsyncProcess, input: bytes) -> None:
     try:
         await process.write(input)
         await process.close_stdin()
