@@ -23,6 +23,7 @@ type Config struct {
 	Keys    control.Keys
 	// Leases are the owners of sessions; nil: LeaseService is not served.
 	Leases    control.Leases
+	Deadlines control.Deadlines // moves them; nil refuses
 	Templates template.Store
 	// Importer imports and builds templates; nil refuses both.
 	Importer template.Importer

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -72,7 +73,8 @@ func (t *itemSender) send(i int, r control.CreateResult) {
 func (s *sessions) newSessions(ctx context.Context, key string, q *dsecv1.NewSession) (control.CreateRequest, error) {
 	req := control.CreateRequest{
 		Key: key, Count: max(int(q.GetCount()), 0), Template: q.GetTemplate(), Env: q.GetEnv(), Secrets: q.GetSecrets(), Labels: q.GetLabels(),
-		Job: q.GetJob(), Code: q.GetCode(), CodeDir: q.GetCodeDir(), Priority: q.GetPriority(), NoPool: q.GetNoPool(), NoWait: q.GetNoWait(), Lease: q.GetLeaseId(),
+		Job: q.GetJob(), Code: q.GetCode(), CodeDir: q.GetCodeDir(), Priority: q.GetPriority(), NoPool: q.GetNoPool(), NoWait: q.GetNoWait(),
+		Lifetime: time.Duration(q.GetLifetimeMs()) * time.Millisecond, AtDeadline: q.GetAtDeadline(), Lease: q.GetLeaseId(),
 	}
 	if q.GetCount() == 0 {
 		req.Count = 1
@@ -114,6 +116,9 @@ func templateName(given string) string {
 func checkNewSession(key string, q *dsecv1.NewSession) error {
 	if n := q.GetCount(); n < 0 || n > maxSessions {
 		return bad("session.count", "use 1 to 32,768", "is %d", n)
+	}
+	if err := checkLifetime("session.lifetime_ms", q.GetLifetimeMs()); err != nil {
+		return err
 	}
 	if n := len(q.GetCode()); n > maxCode {
 		return errdefs.Limitf(errdefs.TooLarge, "field session.code", "send at most 64 MiB, and the rest by PUT /v1/sessions/{id}/tar", "has %d bytes", n)

@@ -3,10 +3,12 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
 	"github.com/dsec-platform/dsec/internal/control"
+	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/node"
 )
 
@@ -106,6 +108,29 @@ func (s *sessions) Resume(ctx context.Context, q *dsecv1.ResumeRequest) (*dsecv1
 		return nil, err
 	}
 	return &dsecv1.ResumeResponse{Results: wireOutcomes(rs)}, nil
+}
+
+func (s *sessions) SetDeadline(ctx context.Context, q *dsecv1.SetDeadlineRequest) (*dsecv1.SetDeadlineResponse, error) {
+	if err := errors.Join(checkSession(q.GetSessionId()), checkLifetime("lifetime_ms", q.GetLifetimeMs())); err != nil {
+		return nil, err
+	}
+	if s.cfg.Deadlines == nil {
+		return nil, errdefs.Userf(errdefs.Unsupported, "deadlines", "stop the session yourself", "this server keeps none")
+	}
+	got, err := s.cfg.Deadlines.SetDeadline(ctx, callerOf(ctx).project, q.GetSessionId(), control.Deadline{
+		Lifetime: time.Duration(q.GetLifetimeMs()) * time.Millisecond, Then: q.GetAtDeadline(), Extend: q.GetExtend(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &dsecv1.SetDeadlineResponse{Session: wireSession(got)}, nil
+}
+
+func checkLifetime(field string, ms int64) error {
+	if most := control.MaxLifetime.Milliseconds(); ms < 0 || ms > most {
+		return bad(field, fmt.Sprintf("use 0 for none, up to %d (366 days)", most), "is %d", ms)
+	}
+	return nil
 }
 
 func (s *sessions) Inspect(ctx context.Context, q *dsecv1.InspectRequest) (*dsecv1.InspectResponse, error) {

@@ -20,6 +20,7 @@ func wireSession(s *control.Session) *dsecv1.Session {
 		Phase: s.Phase, Desired: s.Desired, Reclaim: s.Reclaim, Reason: utf8Text(s.Reason), Error: wireError(s.Error),
 		Node: s.Node, Box: s.Box, Pooled: s.Pooled, ColdReason: s.ColdReason, Version: s.Version,
 		Created: wireTime(s.Created), Started: wireTime(s.Started), Ended: wireTime(s.Ended), Updated: wireTime(s.Updated),
+		Deadline: wireTime(s.Deadline), LifetimeMs: s.Lifetime.Milliseconds(), AtDeadline: s.AtDeadline,
 		LeaseId: s.Lease,
 	}
 }

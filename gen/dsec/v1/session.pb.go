@@ -58,7 +58,12 @@ type NewSession struct {
 	// Answer when queued or placed instead of RUNNING.
 	NoWait bool `protobuf:"varint,13,opt,name=no_wait,json=noWait,proto3" json:"no_wait,omitempty"`
 	// Lease that owns the sessions; empty: none. See LeaseService.
-	LeaseId       string `protobuf:"bytes,15,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	LeaseId string `protobuf:"bytes,15,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	// How long after it began to run a session's time is up, in milliseconds, whatever it does: to 366 days; 0: no
+	// deadline. SetDeadline moves it. Other clocks of the session run as its spec says.
+	LifetimeMs int64 `protobuf:"varint,16,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"`
+	// What is done at the deadline: "stop" (also when empty) or "suspend".
+	AtDeadline    string `protobuf:"bytes,17,opt,name=at_deadline,json=atDeadline,proto3" json:"at_deadline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -198,6 +203,20 @@ func (x *NewSession) GetNoWait() bool {
 func (x *NewSession) GetLeaseId() string {
 	if x != nil {
 		return x.LeaseId
+	}
+	return ""
+}
+
+func (x *NewSession) GetLifetimeMs() int64 {
+	if x != nil {
+		return x.LifetimeMs
+	}
+	return 0
+}
+
+func (x *NewSession) GetAtDeadline() string {
+	if x != nil {
+		return x.AtDeadline
 	}
 	return ""
 }
@@ -541,7 +560,14 @@ type Session struct {
 	// When it last changed.
 	Updated *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=updated,proto3" json:"updated,omitempty"`
 	// Lease that owns it, or did.
-	LeaseId       string `protobuf:"bytes,23,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	LeaseId string `protobuf:"bytes,23,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	// When its time is up; unset: never, or it has not run yet. It does not act while SUSPENDED: a session
+	// that is resumed later has its whole lifetime again.
+	Deadline *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// How far away the deadline was when it was set, in milliseconds.
+	LifetimeMs int64 `protobuf:"varint,25,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"`
+	// What is done then: "stop" or "suspend".
+	AtDeadline    string `protobuf:"bytes,26,opt,name=at_deadline,json=atDeadline,proto3" json:"at_deadline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -726,6 +752,27 @@ func (x *Session) GetUpdated() *timestamppb.Timestamp {
 func (x *Session) GetLeaseId() string {
 	if x != nil {
 		return x.LeaseId
+	}
+	return ""
+}
+
+func (x *Session) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *Session) GetLifetimeMs() int64 {
+	if x != nil {
+		return x.LifetimeMs
+	}
+	return 0
+}
+
+func (x *Session) GetAtDeadline() string {
+	if x != nil {
+		return x.AtDeadline
 	}
 	return ""
 }
@@ -1472,6 +1519,125 @@ func (x *ResumeResponse) GetResults() []*SessionResult {
 	return nil
 }
 
+// SetDeadlineRequest of SetDeadline.
+type SetDeadlineRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which session.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// How far away its end is to be, in milliseconds from now, to 366 days; 0: no deadline any more.
+	LifetimeMs int64 `protobuf:"varint,2,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"`
+	// What is done then: "stop" or "suspend"; empty: as it is, "stop" at first.
+	AtDeadline string `protobuf:"bytes,3,opt,name=at_deadline,json=atDeadline,proto3" json:"at_deadline,omitempty"`
+	// Move it only to later.
+	Extend        bool `protobuf:"varint,4,opt,name=extend,proto3" json:"extend,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetDeadlineRequest) Reset() {
+	*x = SetDeadlineRequest{}
+	mi := &file_dsec_v1_session_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetDeadlineRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetDeadlineRequest) ProtoMessage() {}
+
+func (x *SetDeadlineRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dsec_v1_session_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetDeadlineRequest.ProtoReflect.Descriptor instead.
+func (*SetDeadlineRequest) Descriptor() ([]byte, []int) {
+	return file_dsec_v1_session_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SetDeadlineRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SetDeadlineRequest) GetLifetimeMs() int64 {
+	if x != nil {
+		return x.LifetimeMs
+	}
+	return 0
+}
+
+func (x *SetDeadlineRequest) GetAtDeadline() string {
+	if x != nil {
+		return x.AtDeadline
+	}
+	return ""
+}
+
+func (x *SetDeadlineRequest) GetExtend() bool {
+	if x != nil {
+		return x.Extend
+	}
+	return false
+}
+
+// SetDeadlineResponse of SetDeadline.
+type SetDeadlineResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session.
+	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetDeadlineResponse) Reset() {
+	*x = SetDeadlineResponse{}
+	mi := &file_dsec_v1_session_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetDeadlineResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetDeadlineResponse) ProtoMessage() {}
+
+func (x *SetDeadlineResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dsec_v1_session_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetDeadlineResponse.ProtoReflect.Descriptor instead.
+func (*SetDeadlineResponse) Descriptor() ([]byte, []int) {
+	return file_dsec_v1_session_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SetDeadlineResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
 // InspectRequest of Inspect.
 type InspectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1483,7 +1649,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_dsec_v1_session_proto_msgTypes[20]
+	mi := &file_dsec_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1661,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_session_proto_msgTypes[20]
+	mi := &file_dsec_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1674,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_dsec_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *InspectRequest) GetSessionId() string {
@@ -1531,7 +1697,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_dsec_v1_session_proto_msgTypes[21]
+	mi := &file_dsec_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1709,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_session_proto_msgTypes[21]
+	mi := &file_dsec_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1722,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_dsec_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *InspectResponse) GetSession() *Session {
@@ -1606,7 +1772,7 @@ type Box struct {
 
 func (x *Box) Reset() {
 	*x = Box{}
-	mi := &file_dsec_v1_session_proto_msgTypes[22]
+	mi := &file_dsec_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +1784,7 @@ func (x *Box) String() string {
 func (*Box) ProtoMessage() {}
 
 func (x *Box) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_session_proto_msgTypes[22]
+	mi := &file_dsec_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +1797,7 @@ func (x *Box) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Box.ProtoReflect.Descriptor instead.
 func (*Box) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_dsec_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Box) GetId() string {
@@ -1737,7 +1903,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_dsec_v1_session_proto_msgTypes[23]
+	mi := &file_dsec_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +1915,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_session_proto_msgTypes[23]
+	mi := &file_dsec_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +1928,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_dsec_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Limits) GetMemory() int64 {
@@ -1829,7 +1995,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_dsec_v1_session_proto_msgTypes[24]
+	mi := &file_dsec_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +2007,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_session_proto_msgTypes[24]
+	mi := &file_dsec_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +2020,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_dsec_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Usage) GetMemory() int64 {
@@ -1938,7 +2104,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_dsec_v1_session_proto_msgTypes[25]
+	mi := &file_dsec_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2116,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_session_proto_msgTypes[25]
+	mi := &file_dsec_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2129,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_dsec_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HeartbeatRequest) GetSessionId() string {
@@ -1982,7 +2148,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_dsec_v1_session_proto_msgTypes[26]
+	mi := &file_dsec_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2160,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_session_proto_msgTypes[26]
+	mi := &file_dsec_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,14 +2173,14 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_dsec_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 var File_dsec_v1_session_proto protoreflect.FileDescriptor
 
 const file_dsec_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x15dsec/v1/session.proto\x12\adsec.v1\x1a\x13dsec/v1/error.proto\x1a\x12dsec/v1/spec.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8f\x05\n" +
+	"\x15dsec/v1/session.proto\x12\adsec.v1\x1a\x13dsec/v1/error.proto\x1a\x12dsec/v1/spec.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd1\x05\n" +
 	"\n" +
 	"NewSession\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x05R\x05count\x12\x1a\n" +
@@ -2031,7 +2197,11 @@ const file_dsec_v1_session_proto_rawDesc = "" +
 	"\bpriority\x18\v \x01(\tR\bpriority\x12\x17\n" +
 	"\ano_pool\x18\f \x01(\bR\x06noPool\x12\x17\n" +
 	"\ano_wait\x18\r \x01(\bR\x06noWait\x12\x19\n" +
-	"\blease_id\x18\x0f \x01(\tR\aleaseId\x1a6\n" +
+	"\blease_id\x18\x0f \x01(\tR\aleaseId\x12\x1f\n" +
+	"\vlifetime_ms\x18\x10 \x01(\x03R\n" +
+	"lifetimeMs\x12\x1f\n" +
+	"\vat_deadline\x18\x11 \x01(\tR\n" +
+	"atDeadline\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
@@ -2056,7 +2226,7 @@ const file_dsec_v1_session_proto_rawDesc = "" +
 	"\rSessionResult\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12*\n" +
 	"\asession\x18\x02 \x01(\v2\x10.dsec.v1.SessionR\asession\x12$\n" +
-	"\x05error\x18\x03 \x01(\v2\x0e.dsec.v1.ErrorR\x05error\"\xca\x06\n" +
+	"\x05error\x18\x03 \x01(\v2\x0e.dsec.v1.ErrorR\x05error\"\xc4\a\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aproject\x18\x02 \x01(\tR\aproject\x12\x10\n" +
@@ -2081,7 +2251,12 @@ const file_dsec_v1_session_proto_rawDesc = "" +
 	"\astarted\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x120\n" +
 	"\x05ended\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x124\n" +
 	"\aupdated\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\x12\x19\n" +
-	"\blease_id\x18\x17 \x01(\tR\aleaseId\x1a9\n" +
+	"\blease_id\x18\x17 \x01(\tR\aleaseId\x126\n" +
+	"\bdeadline\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1f\n" +
+	"\vlifetime_ms\x18\x19 \x01(\x03R\n" +
+	"lifetimeMs\x12\x1f\n" +
+	"\vat_deadline\x18\x1a \x01(\tR\n" +
+	"atDeadline\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
@@ -2140,7 +2315,17 @@ const file_dsec_v1_session_proto_rawDesc = "" +
 	"\rResumeRequest\x12-\n" +
 	"\bselector\x18\x01 \x01(\v2\x11.dsec.v1.SelectorR\bselector\"B\n" +
 	"\x0eResumeResponse\x120\n" +
-	"\aresults\x18\x01 \x03(\v2\x16.dsec.v1.SessionResultR\aresults\"/\n" +
+	"\aresults\x18\x01 \x03(\v2\x16.dsec.v1.SessionResultR\aresults\"\x8d\x01\n" +
+	"\x12SetDeadlineRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1f\n" +
+	"\vlifetime_ms\x18\x02 \x01(\x03R\n" +
+	"lifetimeMs\x12\x1f\n" +
+	"\vat_deadline\x18\x03 \x01(\tR\n" +
+	"atDeadline\x12\x16\n" +
+	"\x06extend\x18\x04 \x01(\bR\x06extend\"A\n" +
+	"\x13SetDeadlineResponse\x12*\n" +
+	"\asession\x18\x01 \x01(\v2\x10.dsec.v1.SessionR\asession\"/\n" +
 	"\x0eInspectRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\"]\n" +
@@ -2190,7 +2375,7 @@ const file_dsec_v1_session_proto_rawDesc = "" +
 	"\x10HeartbeatRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\"\x13\n" +
-	"\x11HeartbeatResponse2\xf5\x04\n" +
+	"\x11HeartbeatResponse2\xbf\x05\n" +
 	"\x0eSessionService\x129\n" +
 	"\x06Create\x12\x16.dsec.v1.CreateRequest\x1a\x17.dsec.v1.CreateResponse\x12M\n" +
 	"\fCreateStream\x12\x1c.dsec.v1.CreateStreamRequest\x1a\x1d.dsec.v1.CreateStreamResponse0\x01\x125\n" +
@@ -2199,7 +2384,8 @@ const file_dsec_v1_session_proto_rawDesc = "" +
 	"\x04Wait\x12\x14.dsec.v1.WaitRequest\x1a\x15.dsec.v1.WaitResponse\x123\n" +
 	"\x04Stop\x12\x14.dsec.v1.StopRequest\x1a\x15.dsec.v1.StopResponse\x12<\n" +
 	"\aSuspend\x12\x17.dsec.v1.SuspendRequest\x1a\x18.dsec.v1.SuspendResponse\x129\n" +
-	"\x06Resume\x12\x16.dsec.v1.ResumeRequest\x1a\x17.dsec.v1.ResumeResponse\x12A\n" +
+	"\x06Resume\x12\x16.dsec.v1.ResumeRequest\x1a\x17.dsec.v1.ResumeResponse\x12H\n" +
+	"\vSetDeadline\x12\x1b.dsec.v1.SetDeadlineRequest\x1a\x1c.dsec.v1.SetDeadlineResponse\x12A\n" +
 	"\aInspect\x12\x17.dsec.v1.InspectRequest\x1a\x18.dsec.v1.InspectResponse\"\x03\x90\x02\x01\x12B\n" +
 	"\tHeartbeat\x12\x19.dsec.v1.HeartbeatRequest\x1a\x1a.dsec.v1.HeartbeatResponseB2Z0github.com/dsec-platform/dsec/gen/dsec/v1;dsecv1b\x06proto3"
 
@@ -2215,7 +2401,7 @@ func file_dsec_v1_session_proto_rawDescGZIP() []byte {
 	return file_dsec_v1_session_proto_rawDescData
 }
 
-var file_dsec_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_dsec_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_dsec_v1_session_proto_goTypes = []any{
 	(*NewSession)(nil),            // 0: dsec.v1.NewSession
 	(*CreateRequest)(nil),         // 1: dsec.v1.CreateRequest
@@ -2237,85 +2423,91 @@ var file_dsec_v1_session_proto_goTypes = []any{
 	(*SuspendResponse)(nil),       // 17: dsec.v1.SuspendResponse
 	(*ResumeRequest)(nil),         // 18: dsec.v1.ResumeRequest
 	(*ResumeResponse)(nil),        // 19: dsec.v1.ResumeResponse
-	(*InspectRequest)(nil),        // 20: dsec.v1.InspectRequest
-	(*InspectResponse)(nil),       // 21: dsec.v1.InspectResponse
-	(*Box)(nil),                   // 22: dsec.v1.Box
-	(*Limits)(nil),                // 23: dsec.v1.Limits
-	(*Usage)(nil),                 // 24: dsec.v1.Usage
-	(*HeartbeatRequest)(nil),      // 25: dsec.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 26: dsec.v1.HeartbeatResponse
-	nil,                           // 27: dsec.v1.NewSession.EnvEntry
-	nil,                           // 28: dsec.v1.NewSession.SecretsEntry
-	nil,                           // 29: dsec.v1.NewSession.LabelsEntry
-	nil,                           // 30: dsec.v1.Session.LabelsEntry
-	nil,                           // 31: dsec.v1.Session.EnvEntry
-	nil,                           // 32: dsec.v1.ListRequest.LabelsEntry
-	nil,                           // 33: dsec.v1.Selector.LabelsEntry
-	(*Spec)(nil),                  // 34: dsec.v1.Spec
-	(*Error)(nil),                 // 35: dsec.v1.Error
-	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
+	(*SetDeadlineRequest)(nil),    // 20: dsec.v1.SetDeadlineRequest
+	(*SetDeadlineResponse)(nil),   // 21: dsec.v1.SetDeadlineResponse
+	(*InspectRequest)(nil),        // 22: dsec.v1.InspectRequest
+	(*InspectResponse)(nil),       // 23: dsec.v1.InspectResponse
+	(*Box)(nil),                   // 24: dsec.v1.Box
+	(*Limits)(nil),                // 25: dsec.v1.Limits
+	(*Usage)(nil),                 // 26: dsec.v1.Usage
+	(*HeartbeatRequest)(nil),      // 27: dsec.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 28: dsec.v1.HeartbeatResponse
+	nil,                           // 29: dsec.v1.NewSession.EnvEntry
+	nil,                           // 30: dsec.v1.NewSession.SecretsEntry
+	nil,                           // 31: dsec.v1.NewSession.LabelsEntry
+	nil,                           // 32: dsec.v1.Session.LabelsEntry
+	nil,                           // 33: dsec.v1.Session.EnvEntry
+	nil,                           // 34: dsec.v1.ListRequest.LabelsEntry
+	nil,                           // 35: dsec.v1.Selector.LabelsEntry
+	(*Spec)(nil),                  // 36: dsec.v1.Spec
+	(*Error)(nil),                 // 37: dsec.v1.Error
+	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
 }
 var file_dsec_v1_session_proto_depIdxs = []int32{
-	34, // 0: dsec.v1.NewSession.spec:type_name -> dsec.v1.Spec
-	27, // 1: dsec.v1.NewSession.env:type_name -> dsec.v1.NewSession.EnvEntry
-	28, // 2: dsec.v1.NewSession.secrets:type_name -> dsec.v1.NewSession.SecretsEntry
-	29, // 3: dsec.v1.NewSession.labels:type_name -> dsec.v1.NewSession.LabelsEntry
+	36, // 0: dsec.v1.NewSession.spec:type_name -> dsec.v1.Spec
+	29, // 1: dsec.v1.NewSession.env:type_name -> dsec.v1.NewSession.EnvEntry
+	30, // 2: dsec.v1.NewSession.secrets:type_name -> dsec.v1.NewSession.SecretsEntry
+	31, // 3: dsec.v1.NewSession.labels:type_name -> dsec.v1.NewSession.LabelsEntry
 	0,  // 4: dsec.v1.CreateRequest.session:type_name -> dsec.v1.NewSession
 	5,  // 5: dsec.v1.CreateResponse.results:type_name -> dsec.v1.SessionResult
 	0,  // 6: dsec.v1.CreateStreamRequest.session:type_name -> dsec.v1.NewSession
 	5,  // 7: dsec.v1.CreateStreamResponse.result:type_name -> dsec.v1.SessionResult
 	6,  // 8: dsec.v1.SessionResult.session:type_name -> dsec.v1.Session
-	35, // 9: dsec.v1.SessionResult.error:type_name -> dsec.v1.Error
-	30, // 10: dsec.v1.Session.labels:type_name -> dsec.v1.Session.LabelsEntry
-	31, // 11: dsec.v1.Session.env:type_name -> dsec.v1.Session.EnvEntry
-	34, // 12: dsec.v1.Session.spec:type_name -> dsec.v1.Spec
-	35, // 13: dsec.v1.Session.error:type_name -> dsec.v1.Error
-	36, // 14: dsec.v1.Session.created:type_name -> google.protobuf.Timestamp
-	36, // 15: dsec.v1.Session.started:type_name -> google.protobuf.Timestamp
-	36, // 16: dsec.v1.Session.ended:type_name -> google.protobuf.Timestamp
-	36, // 17: dsec.v1.Session.updated:type_name -> google.protobuf.Timestamp
-	6,  // 18: dsec.v1.GetResponse.session:type_name -> dsec.v1.Session
-	32, // 19: dsec.v1.ListRequest.labels:type_name -> dsec.v1.ListRequest.LabelsEntry
-	6,  // 20: dsec.v1.ListResponse.sessions:type_name -> dsec.v1.Session
-	6,  // 21: dsec.v1.WaitResponse.session:type_name -> dsec.v1.Session
-	33, // 22: dsec.v1.Selector.labels:type_name -> dsec.v1.Selector.LabelsEntry
-	13, // 23: dsec.v1.StopRequest.selector:type_name -> dsec.v1.Selector
-	5,  // 24: dsec.v1.StopResponse.results:type_name -> dsec.v1.SessionResult
-	13, // 25: dsec.v1.SuspendRequest.selector:type_name -> dsec.v1.Selector
-	5,  // 26: dsec.v1.SuspendResponse.results:type_name -> dsec.v1.SessionResult
-	13, // 27: dsec.v1.ResumeRequest.selector:type_name -> dsec.v1.Selector
-	5,  // 28: dsec.v1.ResumeResponse.results:type_name -> dsec.v1.SessionResult
-	6,  // 29: dsec.v1.InspectResponse.session:type_name -> dsec.v1.Session
-	22, // 30: dsec.v1.InspectResponse.box:type_name -> dsec.v1.Box
-	36, // 31: dsec.v1.Box.since:type_name -> google.protobuf.Timestamp
-	36, // 32: dsec.v1.Box.last_active:type_name -> google.protobuf.Timestamp
-	23, // 33: dsec.v1.Box.limits:type_name -> dsec.v1.Limits
-	24, // 34: dsec.v1.Box.usage:type_name -> dsec.v1.Usage
-	1,  // 35: dsec.v1.SessionService.Create:input_type -> dsec.v1.CreateRequest
-	3,  // 36: dsec.v1.SessionService.CreateStream:input_type -> dsec.v1.CreateStreamRequest
-	7,  // 37: dsec.v1.SessionService.Get:input_type -> dsec.v1.GetRequest
-	9,  // 38: dsec.v1.SessionService.List:input_type -> dsec.v1.ListRequest
-	11, // 39: dsec.v1.SessionService.Wait:input_type -> dsec.v1.WaitRequest
-	14, // 40: dsec.v1.SessionService.Stop:input_type -> dsec.v1.StopRequest
-	16, // 41: dsec.v1.SessionService.Suspend:input_type -> dsec.v1.SuspendRequest
-	18, // 42: dsec.v1.SessionService.Resume:input_type -> dsec.v1.ResumeRequest
-	20, // 43: dsec.v1.SessionService.Inspect:input_type -> dsec.v1.InspectRequest
-	25, // 44: dsec.v1.SessionService.Heartbeat:input_type -> dsec.v1.HeartbeatRequest
-	2,  // 45: dsec.v1.SessionService.Create:output_type -> dsec.v1.CreateResponse
-	4,  // 46: dsec.v1.SessionService.CreateStream:output_type -> dsec.v1.CreateStreamResponse
-	8,  // 47: dsec.v1.SessionService.Get:output_type -> dsec.v1.GetResponse
-	10, // 48: dsec.v1.SessionService.List:output_type -> dsec.v1.ListResponse
-	12, // 49: dsec.v1.SessionService.Wait:output_type -> dsec.v1.WaitResponse
-	15, // 50: dsec.v1.SessionService.Stop:output_type -> dsec.v1.StopResponse
-	17, // 51: dsec.v1.SessionService.Suspend:output_type -> dsec.v1.SuspendResponse
-	19, // 52: dsec.v1.SessionService.Resume:output_type -> dsec.v1.ResumeResponse
-	21, // 53: dsec.v1.SessionService.Inspect:output_type -> dsec.v1.InspectResponse
-	26, // 54: dsec.v1.SessionService.Heartbeat:output_type -> dsec.v1.HeartbeatResponse
-	45, // [45:55] is the sub-list for method output_type
-	35, // [35:45] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	37, // 9: dsec.v1.SessionResult.error:type_name -> dsec.v1.Error
+	32, // 10: dsec.v1.Session.labels:type_name -> dsec.v1.Session.LabelsEntry
+	33, // 11: dsec.v1.Session.env:type_name -> dsec.v1.Session.EnvEntry
+	36, // 12: dsec.v1.Session.spec:type_name -> dsec.v1.Spec
+	37, // 13: dsec.v1.Session.error:type_name -> dsec.v1.Error
+	38, // 14: dsec.v1.Session.created:type_name -> google.protobuf.Timestamp
+	38, // 15: dsec.v1.Session.started:type_name -> google.protobuf.Timestamp
+	38, // 16: dsec.v1.Session.ended:type_name -> google.protobuf.Timestamp
+	38, // 17: dsec.v1.Session.updated:type_name -> google.protobuf.Timestamp
+	38, // 18: dsec.v1.Session.deadline:type_name -> google.protobuf.Timestamp
+	6,  // 19: dsec.v1.GetResponse.session:type_name -> dsec.v1.Session
+	34, // 20: dsec.v1.ListRequest.labels:type_name -> dsec.v1.ListRequest.LabelsEntry
+	6,  // 21: dsec.v1.ListResponse.sessions:type_name -> dsec.v1.Session
+	6,  // 22: dsec.v1.WaitResponse.session:type_name -> dsec.v1.Session
+	35, // 23: dsec.v1.Selector.labels:type_name -> dsec.v1.Selector.LabelsEntry
+	13, // 24: dsec.v1.StopRequest.selector:type_name -> dsec.v1.Selector
+	5,  // 25: dsec.v1.StopResponse.results:type_name -> dsec.v1.SessionResult
+	13, // 26: dsec.v1.SuspendRequest.selector:type_name -> dsec.v1.Selector
+	5,  // 27: dsec.v1.SuspendResponse.results:type_name -> dsec.v1.SessionResult
+	13, // 28: dsec.v1.ResumeRequest.selector:type_name -> dsec.v1.Selector
+	5,  // 29: dsec.v1.ResumeResponse.results:type_name -> dsec.v1.SessionResult
+	6,  // 30: dsec.v1.SetDeadlineResponse.session:type_name -> dsec.v1.Session
+	6,  // 31: dsec.v1.InspectResponse.session:type_name -> dsec.v1.Session
+	24, // 32: dsec.v1.InspectResponse.box:type_name -> dsec.v1.Box
+	38, // 33: dsec.v1.Box.since:type_name -> google.protobuf.Timestamp
+	38, // 34: dsec.v1.Box.last_active:type_name -> google.protobuf.Timestamp
+	25, // 35: dsec.v1.Box.limits:type_name -> dsec.v1.Limits
+	26, // 36: dsec.v1.Box.usage:type_name -> dsec.v1.Usage
+	1,  // 37: dsec.v1.SessionService.Create:input_type -> dsec.v1.CreateRequest
+	3,  // 38: dsec.v1.SessionService.CreateStream:input_type -> dsec.v1.CreateStreamRequest
+	7,  // 39: dsec.v1.SessionService.Get:input_type -> dsec.v1.GetRequest
+	9,  // 40: dsec.v1.SessionService.List:input_type -> dsec.v1.ListRequest
+	11, // 41: dsec.v1.SessionService.Wait:input_type -> dsec.v1.WaitRequest
+	14, // 42: dsec.v1.SessionService.Stop:input_type -> dsec.v1.StopRequest
+	16, // 43: dsec.v1.SessionService.Suspend:input_type -> dsec.v1.SuspendRequest
+	18, // 44: dsec.v1.SessionService.Resume:input_type -> dsec.v1.ResumeRequest
+	20, // 45: dsec.v1.SessionService.SetDeadline:input_type -> dsec.v1.SetDeadlineRequest
+	22, // 46: dsec.v1.SessionService.Inspect:input_type -> dsec.v1.InspectRequest
+	27, // 47: dsec.v1.SessionService.Heartbeat:input_type -> dsec.v1.HeartbeatRequest
+	2,  // 48: dsec.v1.SessionService.Create:output_type -> dsec.v1.CreateResponse
+	4,  // 49: dsec.v1.SessionService.CreateStream:output_type -> dsec.v1.CreateStreamResponse
+	8,  // 50: dsec.v1.SessionService.Get:output_type -> dsec.v1.GetResponse
+	10, // 51: dsec.v1.SessionService.List:output_type -> dsec.v1.ListResponse
+	12, // 52: dsec.v1.SessionService.Wait:output_type -> dsec.v1.WaitResponse
+	15, // 53: dsec.v1.SessionService.Stop:output_type -> dsec.v1.StopResponse
+	17, // 54: dsec.v1.SessionService.Suspend:output_type -> dsec.v1.SuspendResponse
+	19, // 55: dsec.v1.SessionService.Resume:output_type -> dsec.v1.ResumeResponse
+	21, // 56: dsec.v1.SessionService.SetDeadline:output_type -> dsec.v1.SetDeadlineResponse
+	23, // 57: dsec.v1.SessionService.Inspect:output_type -> dsec.v1.InspectResponse
+	28, // 58: dsec.v1.SessionService.Heartbeat:output_type -> dsec.v1.HeartbeatResponse
+	48, // [48:59] is the sub-list for method output_type
+	37, // [37:48] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_dsec_v1_session_proto_init() }
@@ -2335,7 +2527,7 @@ func file_dsec_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dsec_v1_session_proto_rawDesc), len(file_dsec_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

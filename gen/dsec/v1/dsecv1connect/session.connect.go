@@ -43,6 +43,8 @@ const (
 	SessionServiceSuspendProcedure = "/dsec.v1.SessionService/Suspend"
 	// SessionServiceResumeProcedure is the procedure name of the SessionService's Resume RPC.
 	SessionServiceResumeProcedure = "/dsec.v1.SessionService/Resume"
+	// SessionServiceSetDeadlineProcedure is the procedure name of the SessionService's SetDeadline RPC.
+	SessionServiceSetDeadlineProcedure = "/dsec.v1.SessionService/SetDeadline"
 	// SessionServiceInspectProcedure is the procedure name of the SessionService's Inspect RPC.
 	SessionServiceInspectProcedure = "/dsec.v1.SessionService/Inspect"
 	// SessionServiceHeartbeatProcedure is the procedure name of the SessionService's Heartbeat RPC.
@@ -108,6 +110,13 @@ var (
 			Procedure:  SessionServiceResumeProcedure,
 		}
 	})
+	sessionServiceSetDeadlineSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeUnary,
+			Schema:     v1.File_dsec_v1_session_proto.Services().ByName("SessionService").Methods().ByName("SetDeadline"),
+			Procedure:  SessionServiceSetDeadlineProcedure,
+		}
+	})
 	sessionServiceInspectSpec = sync.OnceValue(func() connect.Spec {
 		return connect.Spec{
 			StreamType:       connect.StreamTypeUnary,
@@ -147,6 +156,9 @@ type SessionServiceClient interface {
 	Suspend(context.Context, *v1.SuspendRequest) (*v1.SuspendResponse, error)
 	// Resume thaws the selected sessions. Idempotent.
 	Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error)
+	// SetDeadline moves the end of a session that runs or is suspended. When it answers, the earlier
+	// deadline has not acted and never will.
+	SetDeadline(context.Context, *v1.SetDeadlineRequest) (*v1.SetDeadlineResponse, error)
 	// Inspect gives a session with its box's live figures, never its secrets.
 	Inspect(context.Context, *v1.InspectRequest) (*v1.InspectResponse, error)
 	// Heartbeat says that the owner of a session still lives.
@@ -202,6 +214,9 @@ type SessionServiceHandler interface {
 	Suspend(context.Context, *v1.SuspendRequest) (*v1.SuspendResponse, error)
 	// Resume thaws the selected sessions. Idempotent.
 	Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error)
+	// SetDeadline moves the end of a session that runs or is suspended. When it answers, the earlier
+	// deadline has not acted and never will.
+	SetDeadline(context.Context, *v1.SetDeadlineRequest) (*v1.SetDeadlineResponse, error)
 	// Inspect gives a session with its box's live figures, never its secrets.
 	Inspect(context.Context, *v1.InspectRequest) (*v1.InspectResponse, error)
 	// Heartbeat says that the owner of a session still lives.
@@ -221,6 +236,7 @@ func RegisterSessionServiceHandler(server *connect.Server, svc SessionServiceHan
 		connect.Method{Spec: sessionServiceStopSpec(), Handler: adapter.stop},
 		connect.Method{Spec: sessionServiceSuspendSpec(), Handler: adapter.suspend},
 		connect.Method{Spec: sessionServiceResumeSpec(), Handler: adapter.resume},
+		connect.Method{Spec: sessionServiceSetDeadlineSpec(), Handler: adapter.setDeadline},
 		connect.Method{Spec: sessionServiceInspectSpec(), Handler: adapter.inspect},
 		connect.Method{Spec: sessionServiceHeartbeatSpec(), Handler: adapter.heartbeat},
 	)
@@ -275,6 +291,10 @@ func (UnimplementedSessionServiceHandler) Suspend(context.Context, *v1.SuspendRe
 
 func (UnimplementedSessionServiceHandler) Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, "dsec.v1.SessionService.Resume is not implemented")
+}
+
+func (UnimplementedSessionServiceHandler) SetDeadline(context.Context, *v1.SetDeadlineRequest) (*v1.SetDeadlineResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "dsec.v1.SessionService.SetDeadline is not implemented")
 }
 
 func (UnimplementedSessionServiceHandler) Inspect(context.Context, *v1.InspectRequest) (*v1.InspectResponse, error) {
@@ -348,6 +368,14 @@ func (c *sessionServiceClient) Suspend(ctx context.Context, req *v1.SuspendReque
 func (c *sessionServiceClient) Resume(ctx context.Context, req *v1.ResumeRequest) (*v1.ResumeResponse, error) {
 	var res v1.ResumeResponse
 	if err := c.client.CallUnary(ctx, sessionServiceResumeSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+func (c *sessionServiceClient) SetDeadline(ctx context.Context, req *v1.SetDeadlineRequest) (*v1.SetDeadlineResponse, error) {
+	var res v1.SetDeadlineResponse
+	if err := c.client.CallUnary(ctx, sessionServiceSetDeadlineSpec(), req, &res); err != nil {
 		return nil, err
 	}
 	return &res, nil
@@ -457,6 +485,18 @@ func (h sessionServiceHandler) resume(ctx context.Context, _ connect.Spec, strea
 		return err
 	}
 	res, err := h.svc.Resume(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h sessionServiceHandler) setDeadline(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.SetDeadlineRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.SetDeadline(ctx, &req)
 	if err != nil {
 		return err
 	}
