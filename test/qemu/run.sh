@@ -53,11 +53,12 @@ mkdir -p "$disk"/{bin,src,tmp} && chmod 1777 "$disk/tmp"
 cp bin/dsec "$disk/dsec"
 cp "$here/suite.sh" "$here/init.sh" "$here/skips" "$disk/"
 : > "$disk/order"
+if [ ${#packages[@]} -gt 0 ]; then
+  say "compiling the tests of ${packages[*]}"
+  CGO_ENABLED=0 go test -c -ldflags '-s -w' -o "$disk/bin/" "${packages[@]/#/./}" >&2
+fi
 for p in ${packages[@]+"${packages[@]}"}; do
-  say "compiling $p"
-  name=${p//\//-}
-  CGO_ENABLED=0 go test -c -ldflags '-s -w' -o "$disk/bin/$name.test" "./$p" >&2
-  [ -f "$disk/bin/$name.test" ] || { say "$p has no tests"; exit 1; }
+  mv "$disk/bin/${p##*/}.test" "$disk/bin/${p//\//-}.test" || { say "$p has no tests"; exit 1; }
   mkdir -p "$disk/src/$p"
   if [ -d "$p/testdata" ]; then cp -r "$p/testdata" "$disk/src/$p/"; fi
   read -r _ seconds tests < <(grep "^$p " "$here/packages" || echo "$p 300")
