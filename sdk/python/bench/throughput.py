@@ -3,7 +3,7 @@
 
     DSEC_URL=… DSEC_API_KEY=… bench/throughput.py --client dsec --sessions 1000 --ops 20
 
-Prints one line of JSON: failures, operations a second, the event loop's lag and the CPU
+Every operation is `true` in a shell, in a box of the template ``--template``. Prints one line of JSON: failures, operations a second, the event loop's lag and the CPU
 time of this process. ``--client e2b`` does the same with the ``e2b`` package (if it is
 installed) on the same server, for comparison in one run.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import resource
 import sys
 import time
@@ -51,24 +50,26 @@ class Lag:
         return round(ordered[min(len(ordered) - 1, int(q * len(ordered)))] * 1000, 2)
 
 
-async def with_dsec(sessions: int, run: Callable[[list[Callable[[], Awaitable[bool]]]], Awaitable[None]]) -> None:
+Run = Callable[[list[Callable[[], Awaitable[bool]]]], Awaitable[None]]
+
+
+async def with_dsec(template: str, sessions: int, run: Run) -> None:
     import dsec
 
     async with dsec.AsyncClient() as client:
-        spec = {"mem_limit": "16Mi", "cpu_request": 0.01}
-        async with client.create(count=sessions, spec=spec) as group:
+        async with client.create(template, count=sessions) as group:
             group.check()
 
             def op(session: dsec.AsyncSession) -> Callable[[], Awaitable[bool]]:
                 async def call() -> bool:
-                    return (await session.exec(["true"])).ok
+                    return (await session.exec("true")).ok
 
                 return call
 
             await run([op(s) for s in group])
 
 
-async def with_e2b(sessions: int, run: Callable[[list[Callable[[], Awaitable[bool]]]], Awaitable[None]]) -> None:
+async def with_e2b(template: str, sessions: int, run: Run) -> None:
     from e2b import AsyncSandbox
 
     slots = asyncio.Semaphore(32)
@@ -76,7 +77,7 @@ async def with_e2b(sessions: int, run: Callable[[list[Callable[[], Awaitable[boo
 
     async def make() -> None:
         async with slots:
-            boxes.append(await AsyncSandbox.create(os.environ.get("E2B_TEMPLATE", "base"), timeout=600))
+            boxes.append(await AsyncSandbox.create(template, timeout=900))
 
     async def kill(box: Any) -> None:
         async with slots:
@@ -96,7 +97,7 @@ async def with_e2b(sessions: int, run: Callable[[list[Callable[[], Awaitable[boo
         await asyncio.gather(*(kill(b) for b in boxes), return_exceptions=True)
 
 
-async def bench(client: str, sessions: int, ops: int) -> dict[str, Any]:
+async def bench(client: str, template: str, sessions: int, ops: int) -> dict[str, Any]:
     result: dict[str, Any] = {"client": client, "sessions": sessions, "ops": sessions * ops}
     failures: list[str] = []
     begun = time.perf_counter()
@@ -125,7 +126,7 @@ async def bench(client: str, sessions: int, ops: int) -> dict[str, Any]:
             lag_max_ms=lag.quantile_ms(1),
         )
 
-    await (with_dsec if client == "dsec" else with_e2b)(sessions, run)
+    await (with_dsec if client == "dsec" else with_e2b)(template, sessions, run)
     result["failures"] = len(failures)
     result["first_failure"] = failures[0] if failures else ""
     return result
@@ -134,13 +135,14 @@ async def bench(client: str, sessions: int, ops: int) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--client", choices=["dsec", "e2b"], default="dsec")
+    parser.add_argument("--template", default="base")
     parser.add_argument("--sessions", type=int, default=1000)
     parser.add_argument("--ops", type=int, default=20)
     args = parser.parse_args()
     # Each session may have a connection.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    result = asyncio.run(bench(args.client, args.sessions, args.ops))
+    result = asyncio.run(bench(args.client, args.template, args.sessions, args.ops))
     print(json.dumps(result))
     return 1 if result["failures"] else 0
 

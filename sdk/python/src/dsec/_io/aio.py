@@ -44,7 +44,7 @@ class Pace:
     thousands that wait for slow commands are in flight at no cost.
     """
 
-    def __init__(self, width: int = 32, patience: float = 0.05) -> None:
+    def __init__(self, width: int = 24, patience: float = 0.05) -> None:
         self._free = width
         self._patience = patience
         self._line: deque[asyncio.Future[None]] = deque()
