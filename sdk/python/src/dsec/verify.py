@@ -127,8 +127,15 @@ class Verifier:
         labels = {"dsec-verify": agent.id}
         fresh = await _made(client.create(template, spec=self.spec, env=self.env, labels=labels))
         try:
-            for path, data in {**taken.data, **dict(self.trusted)}.items():
-                await settle(fresh.files.write(path, data, user=self.user))
+            for path, data in taken.data.items():
+                try:
+                    await settle(fresh.files.write(path, data, user=self.user))
+                except DSecError as e:
+                    if e.error_class != "limit" or e.retryable:
+                        raise
+                    return Verdict(0.0, str(e), taken.refused)  # it does not fit
+            for path, content in self.trusted.items():
+                await settle(fresh.files.write(path, content, user=self.user))
             return await self._judge(fresh, taken.refused)
         finally:
             try:

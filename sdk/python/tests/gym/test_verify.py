@@ -100,6 +100,17 @@ def test_cases_are_judged_outside(client: dsec.Client) -> None:
         Verifier(files=["a.py"])
 
 
+def test_what_is_too_much_for_the_fresh_box(client: dsec.Client) -> None:
+    small = Verifier(files=["f"], command="true", spec={"mem_limit": "32Mi", "fs": {"writable_size_limit": "4Mi"}})
+    with client.create() as agent:
+        agent.exec("head -c 8000000 /dev/urandom > f", check=True)
+        verdict = small.grade(client, agent)
+        assert verdict.reward == 0.0 and verdict.reason
+    wrong = Verifier(trusted={"/proc/nowhere": "x"}, command="true")
+    with client.create() as agent, pytest.raises(dsec.UserError):
+        wrong.grade(client, agent)
+
+
 def test_the_fresh_box_is_stopped_and_failures_are_raised(client: dsec.Client, wire: Any, wired: dsec.Client) -> None:
     with client.create() as agent:
         agent.files.write("solution.py", RIGHT)

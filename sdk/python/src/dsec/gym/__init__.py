@@ -1,7 +1,7 @@
 """Environments of Gymnasium whose worlds are boxes; ``pip install dsec[gym]``.
 
 >>> import dsec.gym
->>> task = dsec.gym.Task("Print 42.", checker=lambda episode: float("42" in episode.steps[-1].output))
+>>> task = dsec.gym.Task("Print 42.", checker=lambda episode: float("42" in episode.steps[0].output))
 >>> env = dsec.gym.DSecEnv(task)
 >>> observation, info = env.reset(seed=1)
 >>> observation

@@ -87,7 +87,7 @@ class Seat:
         try:
             self.episode = Episode.begin(client, task, seed, rules.timeout, rules.max_output)
         except DSecError as e:
-            if e.error_class != "infrastructure" and not e.retryable:
+            if not _masked(e):
                 raise  # the task is wrong, or too much is asked of this server
             self.failure = e
         return task.prompt, self._info(0, None)
@@ -112,6 +112,8 @@ class Seat:
             if rules.grade == "step" and reward >= 1.0:
                 terminated, truncated = True, False
         except DSecError as e:  # only what is not the agent's fault comes here
+            if not _masked(e):
+                raise  # the verifier is wrong
             self.failure = e
             return self._masked(e)
         info = self._info(len(episode.steps), step.error)
@@ -150,6 +152,11 @@ class Seat:
         except DSecError as e:
             if e.error_class != "infrastructure":
                 raise
+
+
+def _masked(error: DSecError) -> bool:
+    """Whether it is the platform's: it failed, or is too full for now."""
+    return error.error_class == "infrastructure" or error.retryable
 
 
 def _gone(error: DSecError | None) -> bool:

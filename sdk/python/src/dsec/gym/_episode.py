@@ -116,18 +116,18 @@ class Episode:
         )
 
     def grade(self) -> float:
-        """Gives the reward. Failures of the platform are raised; what the agent broke is worth 0."""
+        """Gives the reward. What the agent broke is worth 0; other failures are raised."""
         checker = self.task.checker
         if checker is None:
             return 0.0
+        if isinstance(checker, Verifier):  # it tells the agent's faults by its verdict
+            self.verdict = checker.grade(self.client, self.session)
+            return self.verdict.reward
         try:
-            if isinstance(checker, Verifier):
-                self.verdict = checker.grade(self.client, self.session)
-                return self.verdict.reward
             return float(checker(self))
         except DSecError as e:
             why = blamed(self.session, e)
-            if why.error_class == "infrastructure":
+            if why.error_class == "infrastructure" or why.retryable:
                 raise why from e
             return 0.0
 
