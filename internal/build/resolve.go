@@ -14,6 +14,7 @@ type Resolved struct {
 	Template *template.Template
 	ID       string // of the project's template, else its name in the node's store
 	Alias    string // empty if it has none
+	Built    bool   // of a project's template, by a build that says whose and where its processes are
 }
 
 // Resolve gives what a project means by a reference, in this order: its own alias or alias:tag, the
@@ -58,7 +59,7 @@ func (s *Service) Resolve(ctx context.Context, who Who, ref string) (*Resolved, 
 		if err != nil {
 			return nil, err
 		}
-		return &Resolved{Template: tpl, ID: id, Alias: alias}, nil
+		return &Resolved{Template: tpl, ID: id, Alias: alias, Built: true}, nil
 	}
 	s.mu.Unlock()
 	if tagged {

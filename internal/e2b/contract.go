@@ -55,4 +55,5 @@ type Resolved struct {
 	Template *template.Template
 	ID       string // templateID of the answer
 	Alias    string // empty if it has none
+	Built    bool   // by a build, whose user and directory are those of its sandboxes
 }

@@ -206,6 +206,12 @@ func (f *Facade) request(q newSandbox, t *Resolved) (control.CreateRequest, erro
 	if t.Alias != "" {
 		req.Labels[labelAlias] = t.Alias
 	}
+	if t.Built && t.Template.User != "" {
+		req.Labels[labelUser] = t.Template.User
+	}
+	if t.Built && t.Template.Cwd != "" {
+		req.Labels[labelWorkdir] = t.Template.Cwd
+	}
 	if q.network.public {
 		req.Labels[labelPublic] = "1"
 	}

@@ -17,6 +17,8 @@ const (
 	labelAlias      = "e2b.dsec/alias"
 	labelAutoResume = "e2b.dsec/auto-resume" // "1"
 	labelInternet   = "e2b.dsec/internet"    // "true", "false"; absent: not said
+	labelUser       = "e2b.dsec/user"        // of processes and files; absent: the session's
+	labelWorkdir    = "e2b.dsec/workdir"     // where processes start; absent: the user's home
 	labelPublic     = "e2b.dsec/public"      // "1": its ports need no token
 )
 

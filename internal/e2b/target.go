@@ -41,6 +41,12 @@ func (t *Target) Env() []string {
 	return []string{"E2B_SANDBOX=true", "E2B_SANDBOX_ID=" + t.ID, "E2B_TEMPLATE_ID=" + t.session.Labels[labelTemplate]}
 }
 
+// User is whose the processes and files are of requests that name nobody; empty: the session's.
+func (t *Target) User() string { return t.session.Labels[labelUser] }
+
+// Workdir is where processes start that name no directory; empty: their user's home.
+func (t *Target) Workdir() string { return t.session.Labels[labelWorkdir] }
+
 // Authorize tells whether the request carries the sandbox's access token.
 func (t *Target) Authorize(r *http.Request) error {
 	if same(r.Header.Get(headerToken), t.Token()) {

@@ -21,7 +21,7 @@ func (s *server) domain() string {
 func (s *server) envd() *envd.Handler {
 	h := envd.New(envd.Config{Logger: s.log, Sandbox: func(ctx context.Context) envd.Sandbox {
 		t := e2b.TargetOf(ctx)
-		return envd.Sandbox{ID: t.ID, Token: t.Token(), Env: t.Env(), Guest: t.Guest}
+		return envd.Sandbox{ID: t.ID, Token: t.Token(), Env: t.Env(), User: t.User(), Workdir: t.Workdir(), Guest: t.Guest}
 	}})
 	s.onClose(func() error { h.Close(); return nil })
 	return h

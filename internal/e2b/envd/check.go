@@ -54,15 +54,11 @@ func header(ctx context.Context, name string) string {
 }
 
 // userOf gives the user whom an RPC names as its basic authorization has it: without a password,
-// for it proves nothing. Empty: the sandbox's own.
+// for it proves nothing. Empty: the guest's default.
 func userOf(ctx context.Context) (string, error) {
-	auth := header(ctx, "Authorization")
-	if auth == "" {
-		return "", nil
-	}
-	scheme, encoded, _ := strings.Cut(auth, " ")
+	scheme, encoded, _ := strings.Cut(header(ctx, "Authorization"), " ")
 	if !strings.EqualFold(scheme, "basic") || len(encoded) > 256 {
-		return "", nil // it is not about a user
+		return sandboxOf(ctx).User, nil // it is not about a user
 	}
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(encoded))
 	if err != nil {

@@ -1,6 +1,7 @@
 package envd
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -24,7 +25,7 @@ func (h *Handler) download(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	ctx := onBehalf(r.Context(), q.user)
+	ctx := onBehalf(r.Context(), cmp.Or(q.user, s.User))
 	info, err := g.Stat(ctx, orHome(q.path), true)
 	if err != nil {
 		return err

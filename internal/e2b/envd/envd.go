@@ -23,6 +23,8 @@ type Sandbox struct {
 	Token string
 	// Env are variables of all processes, each NAME=value; a request's own count more.
 	Env []string
+	// User is who runs processes and owns files of requests that name nobody; empty: the guest's own default.
+	User string
 	// Workdir is where processes start that name no directory; empty: the user's home.
 	Workdir string
 	// Guest gives its guest; it counts as activity until release. A paused sandbox that does not

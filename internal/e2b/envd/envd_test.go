@@ -37,11 +37,12 @@ const testToken = "the token of this sandbox"
 // bench is a handler with one sandbox: a real guest, in this process and without a box.
 type bench struct {
 	*httptest.Server
-	h     *Handler
-	user  string // of this process
-	home  string
-	guest func(context.Context) (guestclient.API, func(), error)
-	calls *connect.Client
+	h       *Handler
+	sandbox Sandbox
+	user    string // of this process
+	home    string
+	guest   func(context.Context) (guestclient.API, func(), error)
+	calls   *connect.Client
 }
 
 func newBench(t *testing.T) *bench {
@@ -53,10 +54,9 @@ func newBench(t *testing.T) *bench {
 	g := newGuest(t)
 	b := &bench{user: me.Username, home: me.HomeDir}
 	b.guest = func(context.Context) (guestclient.API, func(), error) { return g, func() {}, nil }
-	b.h = New(Config{Sandbox: func(context.Context) Sandbox {
-		return Sandbox{ID: "sandbox", Token: testToken, Env: []string{"E2B_SANDBOX=true", "X=0"},
-			Guest: func(ctx context.Context) (guestclient.API, func(), error) { return b.guest(ctx) }}
-	}})
+	b.sandbox = Sandbox{ID: "sandbox", Token: testToken, Env: []string{"E2B_SANDBOX=true", "X=0"},
+		Guest: func(ctx context.Context) (guestclient.API, func(), error) { return b.guest(ctx) }}
+	b.h = New(Config{Sandbox: func(context.Context) Sandbox { return b.sandbox }})
 	b.Server = httptest.NewServer(b.h)
 	b.calls = connect.NewClient(connecthttp.NewTransport(b.Client(), b.URL, connecthttp.WithCodecs(newCodec())))
 	t.Cleanup(func() {

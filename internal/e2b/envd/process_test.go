@@ -14,6 +14,7 @@ import (
 
 	"connectrpc.com/connect/v2"
 
+	pb "github.com/dsec-platform/dsec/gen/filesystem"
 	"github.com/dsec-platform/dsec/gen/process"
 	"github.com/dsec-platform/dsec/gen/process/processconnect"
 	"github.com/dsec-platform/dsec/internal/errdefs"
@@ -162,6 +163,27 @@ func TestStartRefusals(t *testing.T) {
 		if !strings.Contains(err.Error(), "was not found") {
 			t.Errorf("SDKs would not know that it is not running: %v", err)
 		}
+	}
+}
+
+// TestDefaults: a sandbox has a user and a directory of its own, which requests override.
+func TestDefaults(t *testing.T) {
+	needRoot(t)
+	b := newBench(t)
+	b.sandbox.User, b.sandbox.Workdir = "daemon", "/usr/bin"
+	if h, err := b.run(t, bash("id -un; pwd")); err != nil || h.out.String() != "daemon\n/usr/bin\n" {
+		t.Errorf("%q %v", h.out.String(), err)
+	}
+	if h, err := b.run(t, bash("id -un; pwd"), "Authorization", basic("root")); err != nil || h.out.String() != "root\n/usr/bin\n" {
+		t.Errorf("%q %v", h.out.String(), err)
+	}
+	dir := t.TempDir()
+	if res, text := b.do(t, "POST", "/files?path="+dir+"/f", strings.NewReader("x"), "Content-Type", "application/octet-stream"); res.StatusCode != 200 {
+		t.Fatalf("%d %s", res.StatusCode, text)
+	}
+	st, err := b.files().Stat(b.call(t), &pb.StatRequest{Path: dir + "/f"})
+	if err != nil || st.GetEntry().GetOwner() != "daemon" {
+		t.Errorf("%v %v", st, err)
 	}
 }
 

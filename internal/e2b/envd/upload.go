@@ -1,6 +1,7 @@
 package envd
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -54,7 +55,7 @@ func (h *Handler) upload(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	u := &uploader{ctx: onBehalf(r.Context(), q.user), g: g, query: q, attrs: attrs, done: []written{}}
+	u := &uploader{ctx: onBehalf(r.Context(), cmp.Or(q.user, s.User)), g: g, query: q, attrs: attrs, done: []written{}}
 	if isForm {
 		err = u.form(multipart.NewReader(body, params["boundary"]))
 	} else {

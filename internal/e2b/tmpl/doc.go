@@ -81,5 +81,5 @@ func (h *Handler) Resolve(ctx context.Context, c e2b.Caller, templateID string) 
 	if err != nil {
 		return nil, err
 	}
-	return &e2b.Resolved{Template: r.Template, ID: r.ID, Alias: r.Alias}, nil
+	return &e2b.Resolved{Template: r.Template, ID: r.ID, Alias: r.Alias, Built: r.Built}, nil
 }
