@@ -82,7 +82,7 @@ func (s *Server) read(ctx context.Context, cn *connection, in readIn) (readOut, 
 	return out, nil
 }
 
-// whole cuts off a character of which only a part was read.
+// whole cuts off a character of which only a part was read, unless that is all there is.
 func whole(b []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i < len(b); i++ {
 		if c := b[len(b)-i]; utf8.RuneStart(c) {
