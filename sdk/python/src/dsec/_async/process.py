@@ -202,9 +202,10 @@ class AsyncProcess:
         )
 
     async def kill(self) -> None:
-        """Kills its whole process tree. That it has ended already is no error."""
+        """Kills its whole process tree, and returns when it has ended. That it has already is no error."""
         try:
             await self.signal("SIGKILL", tree=True)
+            await self.wait()
         except DSecError as e:
             if e.reason not in ("not_found", "conflict", "box_gone", "op_unknown"):
                 raise

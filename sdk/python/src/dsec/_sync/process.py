@@ -203,9 +203,10 @@ class Process:
         )
 
     def kill(self) -> None:
-        """Kills its whole process tree. That it has ended already is no error."""
+        """Kills its whole process tree, and returns when it has ended. That it has already is no error."""
         try:
             self.signal("SIGKILL", tree=True)
+            self.wait()
         except DSecError as e:
             if e.reason not in ("not_found", "conflict", "box_gone", "op_unknown"):
                 raise
