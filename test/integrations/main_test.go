@@ -107,7 +107,7 @@ func end() (left []string) {
 	}
 	server.c.Close()
 	if err := server.Stop(); err != nil {
-		return append(left, err.Error())
+		return append(left, err.Error()+"\n"+server.Log())
 	}
 	if out, err := exec.Command(binary(), "down", "--data-dir", server.DataDir()).CombinedOutput(); err != nil {
 		return append(left, fmt.Sprintf("down: %v: %s", err, out))
