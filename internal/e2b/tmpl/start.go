@@ -34,9 +34,10 @@ type stepBody struct {
 	Args      []string `json:"args"`
 	FilesHash string   `json:"filesHash"`
 	Force     *bool    `json:"force"`
-	// ForceUpload and GZip have been acted upon by the client, which has uploaded the files again, or uncompressed.
-	ForceUpload *bool `json:"forceUpload"`
-	GZip        *bool `json:"gzip"`
+	// What the client has acted upon: it has uploaded the files again, uncompressed, or what symlinks lead to.
+	ForceUpload     *bool `json:"forceUpload"`
+	GZip            *bool `json:"gzip"`
+	ResolveSymlinks *bool `json:"resolveSymlinks"`
 }
 
 // registry is an account at one; its fields are those of three kinds.
