@@ -139,7 +139,7 @@ func (h *Handler) step(project string, n int, q *stepBody) (template.Step, error
 			return bad("give names and values in turn", "ENV has %d arguments", len(q.Args))
 		}
 		for i := 0; i < len(q.Args); i += 2 {
-			s.Env = append(s.Env, q.Args[i]+"="+q.Args[i+1])
+			s.Env = append(s.Env, q.Args[i]+"="+envWord(q.Args[i+1]))
 		}
 	case template.StepWorkdir, template.StepUser:
 		if !count(1, 1) || q.Args[0] == "" {
