@@ -24,10 +24,10 @@ template = (
     .set_user("root")
     .copy(["server.py", "kernels.py", "results.py", "startup.py", "charts.py"], to + "/")
     .copy("kernels", to + "/jupyter/kernels")
-    .set_envs({"PYTHONPATH": to + "/site", "JUPYTER_PATH": to + "/jupyter", "MPLBACKEND": "module://matplotlib_inline.backend_inline"})
     .set_user("user")
     .set_workdir("/home/user")
-    .set_start_cmd(f"python3 {to}/server.py", wait_for_url("http://127.0.0.1:49999/health", 200))
+    # The variables are the server's alone: commands in a sandbox shall not find its packages.
+    .set_start_cmd(f"PYTHONPATH={to}/site JUPYTER_PATH={to}/jupyter exec python3 {to}/server.py", wait_for_url("http://127.0.0.1:49999/health", 200))
 )
 info = Template.build(template, args.name, on_build_logs=lambda line: print(line.message))
 print(f"{args.name}: {info.template_id}")

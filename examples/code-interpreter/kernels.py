@@ -3,6 +3,8 @@
 import os
 import queue
 import shlex
+import shutil
+import tempfile
 import threading
 import time
 import uuid
@@ -27,13 +29,16 @@ class Context:
         self.language = language
         self.cwd = cwd
         self._turn = threading.Lock()
-        self._manager = KernelManager(kernel_name=LANGUAGES[language])
         self._begin()
 
     def describe(self):
         return {"id": self.id, "language": self.language, "cwd": self.cwd}
 
     def _begin(self):
+        # A manager serves one kernel: what it holds ends with it.
+        # Its sockets are named by the path of its file: a relative one would follow the kernel's directory.
+        file = os.path.join(tempfile.mkdtemp(prefix="kernel-"), "k.json")
+        self._manager = KernelManager(kernel_name=LANGUAGES[self.language], transport="ipc", connection_file=file, ip=file)
         self._manager.start_kernel(cwd=self.cwd)
         self._client = self._manager.blocking_client()
         self._client.start_channels()
@@ -46,13 +51,13 @@ class Context:
             self._renew()
 
     def _renew(self):
-        self._client.stop_channels()
-        self._manager.shutdown_kernel(now=True)
+        self.close()
         self._begin()
 
     def close(self):
         self._client.stop_channels()
         self._manager.shutdown_kernel(now=True)
+        shutil.rmtree(os.path.dirname(self._manager.connection_file), ignore_errors=True)
 
     def execute(self, code, env, gone):
         """Yields what the code puts out, in the order it comes.

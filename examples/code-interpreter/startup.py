@@ -7,37 +7,39 @@ def _dsec_startup():
     from IPython.core.formatters import BaseFormatter
     from traitlets import ObjectName, Unicode
 
-    sys.path.insert(0, "/opt/code-interpreter")
+    sys.path.append("/opt/code-interpreter")
 
     class Data(BaseFormatter):
         format_type = Unicode("e2b/data")
         print_method = ObjectName("_repr_e2b_data_")
         _return_type = dict
 
+        def __call__(self, obj):
+            if type(obj).__name__ != "DataFrame" or type(obj).__module__.split(".")[0] != "pandas":
+                return super().__call__(obj)
+            import json
+
+            return {str(c): json.loads(obj[c].to_json(orient="values", date_format="iso")) for c in obj.columns}
+
     class Chart(BaseFormatter):
         format_type = Unicode("e2b/chart")
         print_method = ObjectName("_repr_e2b_chart_")
         _return_type = dict
 
-    def frame(df):
-        import json
+        # Not by a registered printer: matplotlib's back end takes those for figures away.
+        def __call__(self, obj):
+            if type(obj).__name__ != "Figure" or type(obj).__module__ != "matplotlib.figure":
+                return super().__call__(obj)
+            from charts import chart
 
-        return json.loads(df.to_json(orient="columns", date_format="iso")) and {
-            str(c): json.loads(df[c].to_json(orient="values", date_format="iso")) for c in df.columns
-        }
-
-    def figure(fig):
-        from charts import chart
-
-        return chart(fig)
+            try:
+                return chart(obj)
+            except Exception:
+                return None  # a figure that cannot be read as a chart is still an image
 
     display = get_ipython().display_formatter
-    data, chart = Data(parent=display), Chart(parent=display)
-    data.for_type_by_name("pandas", "DataFrame", frame)  # since pandas 3
-    data.for_type_by_name("pandas.core.frame", "DataFrame", frame)
-    chart.for_type_by_name("matplotlib.figure", "Figure", figure)
-    display.formatters["e2b/data"] = data
-    display.formatters["e2b/chart"] = chart
+    display.formatters["e2b/data"] = Data(parent=display)
+    display.formatters["e2b/chart"] = Chart(parent=display)
 
 
 _dsec_startup()

@@ -118,8 +118,9 @@ func (o *outcome) run(t *testing.T) {
 }
 
 func (o *outcome) take(t *testing.T, r result) {
+	t.Logf("%d ms", r.MS)
 	if r.Outcome != "pass" {
-		t.Errorf("after %d ms: %s", r.MS, r.Detail)
+		t.Error(r.Detail)
 		return
 	}
 	for _, c := range r.Calls {

@@ -56,8 +56,14 @@ test('files/writeFiles, octet-stream, gzip', async (k) => {
   await files.write(`${dir}/packed`, 'p'.repeat(100_000), { gzip: true })
   assert.equal((await files.read(`${dir}/packed`)).length, 100_000)
   assert.equal((await text(await files.read(`${dir}/packed`, { format: 'stream', gzip: true, streamIdleTimeoutMs: 10_000 }))).length, 100_000)
-  const why = 'metadata of files is not kept; the envd version says so'
-  for (const id of ['Filesystem.write', 'Filesystem.writeFiles']) await refused(`${id}:metadata`, why, /./, () => files[id.split('.')[1]](...(id.endsWith('s') ? [[{ path: `${dir}/x`, data: 'x' }]] : [`${dir}/x`, 'x']), { metadata: { a: 'b' } }), k.sdk.SandboxError)
+  const metadata = { Source: 'test', run: '7' }
+  const kept = await files.write(`${dir}/with`, 'x', { metadata })
+  assert.deepEqual(kept.metadata, { source: 'test', run: '7' })
+  assert.deepEqual((await files.getInfo(`${dir}/with`)).metadata, { source: 'test', run: '7' })
+  await files.writeFiles([{ path: `${dir}/with2`, data: 'x' }], { metadata: { a: 'b' } })
+  assert.deepEqual((await files.list(dir)).find((e) => e.name === 'with2').metadata, { a: 'b' })
+  await files.write(`${dir}/with`, 'y')
+  assert.equal((await files.getInfo(`${dir}/with`)).metadata, undefined, 'another upload is another file')
 }, (k) => k.at('2.51'))
 
 test('files/list, exists and getInfo', async (k) => {
@@ -175,8 +181,12 @@ test('files/watchDir ends by its time-out', async (k) => {
 })
 
 test('files/watchDir, newer options', async (k) => {
-  const why = 'needs a newer envd than this platform speaks for'
-  for (const o of ['includeEntry', 'allowNetworkMounts']) await refused(`Filesystem.watchDir:${o}`, why, /template|envd/i, () => k.sbx.files.watchDir('/tmp', () => {}, { [o]: true }), k.sdk.TemplateError)
+  const seen = []
+  const w = await k.sbx.files.watchDir(dir, (e) => { seen.push(e) }, { includeEntry: true, allowNetworkMounts: true })
+  await k.sbx.files.write(`${dir}/entry`, '123')
+  const e = await eventually('an entry', () => seen.find((x) => x.name === 'entry' && x.entry?.size === 3))
+  assert.equal(e.entry.path, `${dir}/entry`)
+  await w.stop()
 }, (k) => k.at('2.51'))
 
 test('files/uploadUrl and downloadUrl', async (k) => {

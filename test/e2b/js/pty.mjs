@@ -17,6 +17,7 @@ test('pty/create, input, size and exit', async (k) => {
   await k.sbx.pty.sendInput(h.pid, bytes('stty size\n'))
   await eventually('the new size', () => /40 120/.test(t.text))
   await k.sbx.pty.sendInput(h.pid, bytes('sleep 300\n'))
+  await eventually('it sleeps', async () => (await k.sbx.commands.run('pgrep -fx "sleep 300" || true')).stdout !== '')
   await k.sbx.pty.sendInput(h.pid, bytes('\x03'))
   await k.sbx.pty.sendInput(h.pid, bytes('echo after-$((40+2))\n'))
   await eventually('Ctrl-C interrupts', () => /after-42/.test(t.text))

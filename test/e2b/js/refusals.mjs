@@ -26,7 +26,7 @@ test('refusals/snapshots', async (k) => {
 }, (k) => k.at('2.51'))
 
 test('refusals/network', async (k) => {
-  const none = /network|egress|internet|proxy|mask|https/i
+  const none = /network|egress|internet|proxy|mask|https|rule/i
   const refuse = (id, reason, network) => refused(['Sandbox.create:network', `Sandbox.create:network.${id}`], reason, none, async () => {
     const s = await k.sdk.Sandbox.create(k.template, { network, timeoutMs: 30_000 })
     await s.kill()

@@ -12,7 +12,9 @@ dns.lookup = (host, opts, cb) => (host.endsWith('.' + env.CONF_WILDCARD) ? looku
 
 const require = createRequire(env.CONF_SDK + '/')
 const version = require('./node_modules/e2b/package.json').version
-const load = (p) => import(`${env.CONF_SDK}/node_modules/${p}/dist/index.mjs`)
+// The year-old package's ES module cannot build templates: it requires a module by a way that ES modules lack.
+const old = Number(version.split('.')[1]) < 9
+const load = async (p) => (old ? require(p) : import(`${env.CONF_SDK}/node_modules/${p}/dist/index.mjs`))
 const sdk = { ...(await load('e2b')) }
 const ci = { ...(await load('@e2b/code-interpreter')) }
 const [major, minor] = version.split('.').map(Number)
@@ -49,7 +51,7 @@ const k = {
 }
 const wanted = process.argv.slice(2)
 const chosen = cases.filter((c) => c.only(k) && (!wanted.length || wanted.some((w) => c.name.includes(w))))
-k.sbx = await k.create()
+k.sbx = await k.create({ timeoutMs: 1_200_000 })
 for (const [name, o] of Object.entries({ Commands: k.sbx.commands, Filesystem: k.sbx.files, Pty: k.sbx.pty, Git: k.sbx.git })) if (o) patch(name, Object.getPrototypeOf(o))
 const probe = await k.sbx.commands.run('sleep 60', { background: true })
 patch('CommandHandle', Object.getPrototypeOf(probe))
@@ -71,7 +73,7 @@ for (const c of chosen) {
   } catch (e) {
     failed++
     out.outcome = 'FAIL'
-    out.detail = String(e?.stack ?? e).slice(0, 2000)
+    out.detail = `${e?.name}: ${e?.message}\n${e?.stack}`.slice(0, 2500)
   }
   console.log(JSON.stringify({ ...out, calls: [...calls], refused: refusals, ms: Date.now() - begun }))
 }

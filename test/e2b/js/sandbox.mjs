@@ -24,8 +24,9 @@ test('sandbox/create with options', async (k) => {
   assert.match(full.envdVersion, /^\d+\.\d+\.\d+/)
   assert.ok(s.sandboxDomain, 'sandboxDomain')
   assert.ok(s.trafficAccessToken, 'trafficAccessToken')
-  assert.equal(await s.kill(), true)
-  assert.equal(await s.kill(), false)
+  // The year-old SDK keeps the answer to itself.
+  assert.equal(await s.kill(), k.at('2.51') ? true : undefined)
+  assert.equal(await k.sdk.Sandbox.kill(s.sandboxId), false)
 })
 
 test('sandbox/create from the default template', async (k) => {
@@ -192,7 +193,7 @@ test('sandbox/getMetrics', async (k) => {
   assert.ok(last.diskTotal > 0 && last.diskUsed >= 0 && last.diskUsed <= last.diskTotal, JSON.stringify(last))
   const ranged = await k.sdk.Sandbox.getMetrics(k.sbx.sandboxId, { start: begun, end: new Date(Date.now() + 5_000) })
   assert.ok(ranged.length >= 1)
-  assert.deepEqual(await k.sbx.getMetrics({ start: new Date(0), end: new Date(1000) }), [])
+  if (k.at('2.51')) assert.deepEqual(await k.sbx.getMetrics({ start: new Date(0), end: new Date(1000) }), [])
 })
 
 const get = (host, path, headers = {}) => new Promise((resolve, reject) => {

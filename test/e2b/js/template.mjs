@@ -77,8 +77,8 @@ test('template/start and ready commands', async (k) => {
 
 test('template/from an image of a registry', async (k) => {
   const name = alias('image')
-  await build(k, from(k).t.fromImage(image).runCmd('echo from-image > /tmp/mark'), name)
-  await within(k, name, async (s) => assert.equal(await s.files.read('/tmp/mark'), 'from-image\n'))
+  await build(k, from(k).t.fromImage(image).runCmd('echo from-image > /home/user/mark'), name)
+  await within(k, name, async (s) => assert.equal(await s.files.read('/home/user/mark'), 'from-image\n'))
   const locked = alias('locked')
   await build(k, from(k).t.fromImage(env.CONF_PRIVATE_IMAGE, { username: 'ada', password: 'secret' }), locked)
   await within(k, locked, async (s) => assert.equal((await s.commands.run('id -un')).stdout, 'user\n'))

@@ -83,7 +83,7 @@ async def _(k):
     again = await b.connect(h.pid, timeout=60)
     eq(again.pid, h.pid)
     if k.is_async:
-        s = await p.stream_input(h.pid, timeout=30)
+        s = p.stream_input(h.pid, timeout=30)
         await s.send(b"echo seen-$((1+1))\n")
         await s.close()
     else:

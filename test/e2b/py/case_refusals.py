@@ -33,7 +33,7 @@ async def _(k):
 
 @case("refusals/network")
 async def _(k):
-    none = "network|egress|internet|proxy|mask|https|dns"
+    none = "network|egress|internet|proxy|mask|https|dns|rule"
 
     async def refuse(id, reason, **network):
         async def make():

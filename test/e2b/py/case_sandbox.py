@@ -269,7 +269,7 @@ async def _(k):
 async def _(k):
     opts = {"api_key": os.environ["E2B_API_KEY"], "domain": os.environ["E2B_DOMAIN"], "request_timeout": 30, "headers": {"X-Extra": "1"}}
     if k.new:
-        opts |= {"retries": 1, "api_headers": {"X-Extra": "2"}, "validate_api_key": True, "http_version": "http1", "proxy": os.environ["CONF_PROXY"], "logger": logging.getLogger("conf")}
+        opts |= {"retries": 1, "api_headers": {"X-Extra": "2"}, "validate_api_key": True, "http_version": "1.1", "proxy": os.environ["CONF_PROXY"], "logger": logging.getLogger("conf")}
     else:
         opts |= {"proxy": os.environ["CONF_PROXY"]}
     s = await w(k.Sandbox.create(k.template, timeout=60, **opts))

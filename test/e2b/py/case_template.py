@@ -124,8 +124,8 @@ async def _(k):
 @case("template/from an image of a registry")
 async def _(k):
     name = alias("image")
-    await build(k, start(k)[0].from_image(image).run_cmd("echo from-image > /tmp/mark"), name)
-    await holds(k, name, "/tmp/mark", "from-image\n")
+    await build(k, start(k)[0].from_image(image).run_cmd("echo from-image > /home/user/mark"), name)
+    await holds(k, name, "/home/user/mark", "from-image\n")
     private = alias("locked")
     await build(k, start(k)[0].from_image(locked, username="ada", password="secret"), private)
     await within(k, private, lambda s: w(s.commands.run("true")))

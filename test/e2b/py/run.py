@@ -72,7 +72,7 @@ class Kit:
 async def main():
     k = Kit()
     wanted = sys.argv[1:]
-    k.sbx = await k.create()
+    k.sbx = await k.create(timeout=1200)
     failed = 0
     for name, fn, only in cases:
         if not only(k) or wanted and not any(x in name for x in wanted):
