@@ -22,15 +22,24 @@ func (f *Facade) Route(r *http.Request) api.FacadeRoute {
 	if r.URL.Path == "/health" {
 		return api.FacadeRoute{Mine: true}
 	}
+	p := prefixOf(r.URL.Path)
+	if p == "" {
+		return api.FacadeRoute{}
+	}
+	// An upload for a template's build has a signed address instead of a key, a volume has tokens of its
+	// own: whoever has one shall hear that there are no volumes.
+	keyed := p != "/volumecontent" && (r.Method != http.MethodPut || p != "/templates")
+	return api.FacadeRoute{Mine: true, Keyed: keyed, MakesBoxes: r.Method == http.MethodPost && r.URL.Path == p && strings.HasSuffix(p, "/sandboxes")}
+}
+
+// prefixOf gives the prefix that makes a path one of the control or the template API; empty if there is none.
+func prefixOf(path string) string {
 	for _, p := range prefixes {
-		if rest, ok := strings.CutPrefix(r.URL.Path, p); ok && (rest == "" || rest[0] == '/') {
-			// An upload for a template's build has a signed address instead of a key, a volume has tokens of its
-			// own: whoever has one shall hear that there are no volumes.
-			keyed := p != "/volumecontent" && (r.Method != http.MethodPut || p != "/templates")
-			return api.FacadeRoute{Mine: true, Keyed: keyed, MakesBoxes: r.Method == http.MethodPost && rest == "" && strings.HasSuffix(p, "/sandboxes")}
+		if rest, ok := strings.CutPrefix(path, p); ok && (rest == "" || rest[0] == '/') {
+			return p
 		}
 	}
-	return api.FacadeRoute{}
+	return ""
 }
 
 // boxAddress reads which box, and which port of it, a request is for: by its headers, by its
@@ -41,6 +50,10 @@ func boxAddress(r *http.Request) (id string, port int, ok bool) {
 		port := EnvdPort
 		if p := r.Header.Get(headerPort); p != "" {
 			port = parsePort(p)
+		}
+		// SDKs of a year ago name the sandbox also when they mean the control API, which its agent does not have.
+		if port == EnvdPort && prefixOf(r.URL.Path) != "" {
+			return "", 0, false
 		}
 		return id, port, true
 	}

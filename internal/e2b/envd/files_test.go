@@ -252,7 +252,10 @@ func TestSignedURLs(t *testing.T) {
 
 func TestPlain(t *testing.T) {
 	b := newBench(t)
-	if res, text := b.do(t, "GET", "/health", nil, headerToken, ""); res.StatusCode != 204 || text != "" {
+	if res, text := b.do(t, "GET", "/health", nil); res.StatusCode != 204 || text != "" {
+		t.Errorf("%d %q", res.StatusCode, text)
+	}
+	if res, text := b.do(t, "GET", "/health", nil, headerToken, ""); res.StatusCode != 401 {
 		t.Errorf("%d %q", res.StatusCode, text)
 	}
 	if res, text := b.do(t, "GET", "/other", nil); res.StatusCode != 404 || !strings.Contains(text, `"code":404`) {

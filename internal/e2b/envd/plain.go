@@ -6,9 +6,13 @@ import (
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
-// health is how SDKs ask whether a sandbox runs. It needs no token and tells nothing else.
+// health is how SDKs ask whether a sandbox runs. They send the token, without which nobody shall
+// learn that, nor wake a sandbox that resumes by itself.
 func (h *Handler) health(w http.ResponseWriter, r *http.Request) error {
 	s := sandboxOf(r.Context())
+	if !tokenFits(&s, r.Header.Get(headerToken)) {
+		return unauthenticated(&s)
+	}
 	g, release, err := s.guest(r.Context())
 	if err != nil {
 		return err
