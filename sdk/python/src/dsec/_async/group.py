@@ -73,7 +73,7 @@ class AsyncGroup(Sequence[AsyncSession]):
         *,
         limit: int | None = None,
     ) -> list[Outcome[R]]:
-        """Does something with each session, ``limit`` at a time (None: all at once)."""
+        """Does something with each session, ``limit`` at a time (None: all; in threads, 256)."""
 
         async def one(item: tuple[int, AsyncSession]) -> Outcome[R]:
             at, session = item

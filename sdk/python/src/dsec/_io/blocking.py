@@ -296,10 +296,10 @@ def sleep(seconds: float) -> None:
 
 
 def each(items: Sequence[T], call: Callable[[T], R], limit: int | None) -> list[R]:
-    """Calls for each item, ``limit`` at a time (None: all); the results are in order."""
+    """Calls for each item, ``limit`` at a time (None: 256 threads); the results are in order."""
     if not items:
         return []
-    with ThreadPoolExecutor(min(limit or len(items), len(items)), "dsec-each") as pool:
+    with ThreadPoolExecutor(min(limit or 256, len(items)), "dsec-each") as pool:
         return list(pool.map(call, items))
 
 

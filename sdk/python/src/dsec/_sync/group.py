@@ -74,7 +74,7 @@ class Group(Sequence[Session]):
         *,
         limit: int | None = None,
     ) -> list[Outcome[R]]:
-        """Does something with each session, ``limit`` at a time (None: all at once)."""
+        """Does something with each session, ``limit`` at a time (None: all; in threads, 256)."""
 
         def one(item: tuple[int, Session]) -> Outcome[R]:
             at, session = item
