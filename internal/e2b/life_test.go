@@ -241,6 +241,7 @@ func TestFigures(t *testing.T) {
 		}
 	}
 	call(t, 200, "GET", "/health", "", "X-API-KEY: ")
+	call(t, 400, "GET", "/volumecontent/v/file", "", "X-API-KEY: ", "Authorization: Bearer of-a-volume")
 }
 
 // TestRestart: a killed server keeps sandboxes, their tokens and the ends that were promised.
