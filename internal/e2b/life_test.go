@@ -19,7 +19,7 @@ func TestLifeOfASandbox(t *testing.T) {
 	if made.get("envdVersion") == "" || len(made.get("envdAccessToken")) < 64 || len(made.get("trafficAccessToken")) < 64 || made.get("egressPolicy") != "deny" {
 		t.Errorf("%s", made.body)
 	}
-	one := "/sandboxes/" + id
+	one, token := "/sandboxes/"+id, "X-Access-Token: "+made.get("envdAccessToken")
 	var d struct {
 		State           string
 		Metadata        map[string]string
@@ -59,7 +59,7 @@ func TestLifeOfASandbox(t *testing.T) {
 	if detail(); d.State != "paused" {
 		t.Errorf("%+v", d)
 	}
-	call(t, 502, "GET", "/health", "", "E2b-Sandbox-Id: "+id) // nobody wakes it who does not say so
+	call(t, 502, "GET", "/health", "", "E2b-Sandbox-Id: "+id, token) // nobody wakes it who does not say so
 	call(t, 201, "POST", one+"/connect", `{"timeout":1}`)
 	if detail(); d.State != "running" || time.Until(d.EndAt) < 60*time.Second {
 		t.Errorf("connecting made it shorter: %+v", d)
@@ -95,7 +95,7 @@ func TestTimeouts(t *testing.T) {
 		return !strings.Contains(call(t, 200, "GET", "/sandboxes", "").ids(t), kept)
 	})
 	// A sandbox that resumes by itself does, and lives as long as at first.
-	call(t, 204, "GET", "/health", "", "E2b-Sandbox-Id: "+paused)
+	call(t, 204, "GET", "/health", "", "E2b-Sandbox-Id: "+paused, "X-Access-Token: "+call(t, 200, "GET", "/sandboxes/"+paused, "").get("envdAccessToken"))
 	eventually(t, "it is paused again", func() bool {
 		return call(t, 200, "GET", "/sandboxes/"+paused, "").get("state") == "paused"
 	})
