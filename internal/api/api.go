@@ -25,6 +25,9 @@ type Config struct {
 	Leases    control.Leases
 	Deadlines control.Deadlines // moves them; nil refuses
 	Templates template.Store
+	// Named gives what a project's create calls a template, images and its own aliases among them;
+	// nil: what Templates has.
+	Named func(ctx context.Context, project string, operator bool, ref string) (*template.Template, error)
 	// Importer imports and builds templates; nil refuses both.
 	Importer template.Importer
 	// SpoolDir keeps uploaded templates while they are read; empty: the system's.

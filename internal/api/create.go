@@ -15,6 +15,7 @@ import (
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/spec"
 	"github.com/dsec-platform/dsec/internal/specwire"
+	"github.com/dsec-platform/dsec/internal/template"
 )
 
 func (s *sessions) Create(ctx context.Context, q *dsecv1.CreateRequest) (*dsecv1.CreateResponse, error) {
@@ -86,7 +87,7 @@ func (s *sessions) newSessions(ctx context.Context, key string, q *dsecv1.NewSes
 	if err != nil {
 		return req, err
 	}
-	t, err := s.cfg.Templates.Get(ctx, templateName(req.Template))
+	t, err := s.named(ctx, templateName(req.Template))
 	if err != nil {
 		return req, err
 	}
@@ -104,6 +105,15 @@ func (s *sessions) newSessions(ctx context.Context, key string, q *dsecv1.NewSes
 		req.Digest, err = digest(q)
 	}
 	return req, err
+}
+
+// named is the version that a create means now.
+func (s *sessions) named(ctx context.Context, ref string) (*template.Template, error) {
+	if s.cfg.Named == nil {
+		return s.cfg.Templates.Get(ctx, ref)
+	}
+	c := callerOf(ctx)
+	return s.cfg.Named(ctx, c.project, c.operator, ref)
 }
 
 func templateName(given string) string {

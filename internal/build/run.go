@@ -17,7 +17,8 @@ import (
 func (s *Service) run(ctx context.Context, b *running, r Recipe) {
 	defer b.cancel()
 	step := 0
-	ref, err := "", ctx.Err()
+	var ref string
+	var err error
 	select {
 	case s.slots <- struct{}{}:
 		ref, err = s.make(ctx, b, r, &step)

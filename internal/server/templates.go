@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 
+	"github.com/dsec-platform/dsec/internal/build"
 	"github.com/dsec-platform/dsec/internal/node"
 	"github.com/dsec-platform/dsec/internal/template"
 )
@@ -71,4 +72,15 @@ func (s *server) warm(ctx context.Context, n *node.Node, templates template.Stor
 		}
 	}
 	return nil
+}
+
+// named looks up what the sessions of a project are made from.
+func named(builds *build.Service) func(ctx context.Context, project string, operator bool, ref string) (*template.Template, error) {
+	return func(ctx context.Context, project string, operator bool, ref string) (*template.Template, error) {
+		r, err := builds.Resolve(ctx, build.Who{Project: project, Operator: operator}, ref)
+		if err != nil {
+			return nil, err
+		}
+		return r.Template, nil
+	}
 }

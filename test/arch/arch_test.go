@@ -63,6 +63,8 @@ var forbidden = []struct {
 	{"internal/control", []string{module + "/internal/api", module + "/internal/cli", module + "/internal/runtime/native", "net/http"}, "the control plane does not know its wire nor how a box is made"},
 	{"internal/e2b/...", []string{module + "/internal/cli", module + "/internal/server", module + "/internal/store", module + "/internal/runtime/native"}, "the facade is a gateway: it knows control, guest and template, not how they are kept or made"},
 	{"internal/api", []string{module + "/internal/e2b"}, "the gateway serves a facade without knowing which"},
+	{"internal/build", []string{module + "/internal/api", module + "/internal/e2b", module + "/internal/node", module + "/internal/control", module + "/internal/store", "net/http"}, "builds know the template store and no wire"},
+	{"internal/template/...", []string{module + "/internal/api", module + "/internal/node", module + "/internal/control", module + "/internal/build"}, "templates are below the node and its builds"},
 	{"internal/spec", []string{module + "/internal/node", module + "/internal/control", module + "/internal/api", "net/http"}, "a spec is plain data"},
 	{"internal/mcp", []string{module + "/internal/node", module + "/internal/control", module + "/internal/store", module + "/internal/api", module + "/internal/runtime", module + "/internal/server", module + "/internal/cli"}, "MCP is served by a client of the wire"},
 	{"sdk/go/...", []string{module + "/internal"}, "the SDK is public: it lives on the wire only"},

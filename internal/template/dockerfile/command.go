@@ -71,12 +71,8 @@ func (r *reader) note(line int, what, why string) {
 }
 
 func (r *reader) run(line int, c *instructions.RunCommand) error {
-	for _, f := range c.FlagsUsed {
-		remedy := "leave it out"
-		if f == "mount" {
-			remedy = "leave it out: each step is kept by itself, and files come by COPY"
-		}
-		return refused(line, "RUN --"+f, remedy, "it is not supported")
+	if len(c.FlagsUsed) > 0 {
+		return refused(line, "RUN --"+c.FlagsUsed[0], "leave it out: each step is kept by itself, and files come by COPY", "it is not supported")
 	}
 	s := template.Step{Kind: template.StepRun, Shell: r.shell}
 	switch {
