@@ -64,7 +64,7 @@ func TestUsage(t *testing.T) {
 		{"stop", "name sessions in one way"},
 		{"stop abc --all", "name sessions in one way"},
 		{"logs -f abc", "needs an OP"},
-		{"template build x", "want --debian"},
+		{"template build x", "want a Dockerfile, or --debian"},
 		{"template import x", "want NAME and SOURCE"},
 		{"template nope", "unknown command"},
 		{"rollout -g 0 x", "1 or more"},
