@@ -1,6 +1,9 @@
 package integrations
 
 import (
+	"errors"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -19,8 +22,9 @@ func TestInspect(t *testing.T) { pytest(t, "inspect") }
 func pytest(t *testing.T, dir string) {
 	t.Parallel()
 	bin := python(t)
-	installSDK(t, bin)
-	importDebian(t)
+	if err := errors.Join(installSDK(), importDebian()); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(t.Context(), bin, "-m", "pytest", "-q", "--durations=3", "-p", "no:cacheprovider", "--basetemp", t.TempDir(), filepath.Join("tests", dir))
 	cmd.Dir = filepath.Join(repo(), "sdk", "python")
 	cmd.Env = environ("PYTHONDONTWRITEBYTECODE=1")
@@ -39,35 +43,39 @@ func pytest(t *testing.T, dir string) {
 	}
 }
 
-var installed, imported sync.Once
-
-func installSDK(t *testing.T, bin string) {
-	t.Helper()
-	installed.Do(func() {
-		wheels := t.TempDir()
-		for _, args := range [][]string{
-			{"wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", wheels, filepath.Join(repo(), "sdk", "python")},
-			{"install", "--force-reinstall", "--no-index", "--no-deps", "--find-links", wheels, "dsec"},
-		} {
-			cmd := exec.Command(bin, append([]string{"-m", "pip", "--quiet", "--disable-pip-version-check"}, args...)...)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("pip %s: %v\n%s", args[0], err, out)
-			}
+// installSDK builds the wheel of the SDK and installs it.
+var installSDK = sync.OnceValue(func() error {
+	bin, err := venv()
+	if err != nil {
+		return err
+	}
+	wheels, err := os.MkdirTemp("", "dsec-wheel-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(wheels)
+	for _, args := range [][]string{
+		{"wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", wheels, filepath.Join(repo(), "sdk", "python")},
+		{"install", "--force-reinstall", "--no-index", "--no-deps", "--find-links", wheels, "dsec"},
+	} {
+		cmd := exec.Command(bin, append([]string{"-m", "pip", "--quiet", "--disable-pip-version-check"}, args...)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("pip %s: %w\n%s", args[0], err, out)
 		}
-	})
-}
+	}
+	return nil
+})
 
 // importDebian makes the template "debian", in which agents may be root.
-func importDebian(t *testing.T) {
-	t.Helper()
-	imported.Do(func() {
-		out, err := exec.Command(filepath.Join(repo(), "scripts", "debian-rootfs.sh")).Output()
-		if err != nil {
-			t.Fatalf("scripts/debian-rootfs.sh: %v", err)
-		}
-		cmd := exec.Command(binary(), "--url", "unix://"+server.DataDir()+"/dsec.sock", "template", "import", "--name", "debian", "tar:"+strings.TrimSpace(string(out)))
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	})
-}
+var importDebian = sync.OnceValue(func() error {
+	rootfs, err := exec.Command(filepath.Join(repo(), "scripts", "debian-rootfs.sh")).Output()
+	if err != nil {
+		return fmt.Errorf("scripts/debian-rootfs.sh: %w", err)
+	}
+	cmd := exec.Command(binary(), "template", "import", "--name", "debian", "tar:"+strings.TrimSpace(string(rootfs)))
+	cmd.Env = environ("DSEC_API_KEY=", "DSEC_URL=unix://"+server.DataDir()+"/dsec.sock") // files of the server are for root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("template import: %w\n%s", err, out)
+	}
+	return nil
+})
