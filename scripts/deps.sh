@@ -2,7 +2,7 @@
 # Installs the Debian packages named on the command line (default: what the tests, the demo and the benches use) where they are missing.
 set -euo pipefail
 pkgs=("$@")
-[ ${#pkgs[@]} -gt 0 ] || pkgs=(bubblewrap crun runc mmdebstrap busybox-static qemu-system-x86 cpio xz-utils e2fsprogs iproute2 gcc libc6-dev git python3 python3-pip curl jq ca-certificates)
+[ ${#pkgs[@]} -gt 0 ] || pkgs=(bubblewrap crun runc mmdebstrap busybox-static qemu-system-x86 cpio xz-utils e2fsprogs iproute2 gcc libc6-dev git python3 python3-pip python3-venv curl jq ca-certificates)
 missing=()
 for p in "${pkgs[@]}"; do
   dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
