@@ -84,6 +84,12 @@ func Open(cfg Config) (*Service, error) {
 	if err := s.load(); err != nil {
 		return nil, err
 	}
+	halves, _ := filepath.Glob(filepath.Join(cfg.Dir, "uploads", "*", ".new-*"))
+	for _, f := range halves { // of a server that was killed
+		if err := os.Remove(f); err != nil {
+			s.log.Warn("a half-sent archive cannot be removed", "file", f, "err", err)
+		}
+	}
 	s.sweep(cfg.Now())
 	return s, nil
 }

@@ -130,7 +130,7 @@ func (s *Service) Files(project, hash string) (template.FileArchive, error) {
 	}}, nil
 }
 
-// sweepUploads removes archives that were not asked for lately, and what killed uploads left.
+// sweepUploads removes archives that were not asked for lately.
 func (s *Service) sweepUploads(now time.Time) {
 	root := filepath.Join(s.cfg.Dir, "uploads")
 	projects, _ := os.ReadDir(root)
@@ -143,10 +143,7 @@ func (s *Service) sweepUploads(now time.Time) {
 				continue
 			}
 			path := filepath.Join(dir, f.Name())
-			switch {
-			case strings.HasPrefix(f.Name(), ".new-") && now.Sub(in.ModTime()) > requestLife:
-				_ = os.Remove(path)
-			case strings.HasSuffix(f.Name(), ".json") && now.Sub(in.ModTime()) > uploadLife:
+			if strings.HasSuffix(f.Name(), ".json") && now.Sub(in.ModTime()) > uploadLife {
 				_ = os.Remove(path)
 				_ = os.Remove(strings.TrimSuffix(path, ".json") + ".tar")
 			}
