@@ -33,7 +33,7 @@ type sessionFlags struct {
 
 func (f *sessionFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVarP(&f.template, "template", "t", "", "template, \"name\" or \"name@version\" (default base)")
+	fl.StringVarP(&f.template, "template", "t", "", "template, \"name\" or \"name@version\", or an image with its registry, such as docker.io/library/python:3.12 (default base)")
 	fl.StringVarP(&f.specFile, "spec", "f", "", "file with a sandbox_spec (- is standard input)")
 	fl.Var(&f.over.MemLimit, "mem", "memory limit, such as 512Mi")
 	fl.Float64Var(&f.over.CPULimit, "cpu", 0, "CPU limit in cores")
