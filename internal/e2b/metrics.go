@@ -53,6 +53,9 @@ func (f *Facade) metrics(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return badQuery(name, "give seconds since 1970", s)
 		}
+		if t > 1e11 { // Python's SDK of 2025 sends milliseconds
+			t /= 1000
+		}
 		within = within && fits(t)
 	}
 	s, err := f.asked(r)
