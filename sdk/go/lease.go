@@ -48,7 +48,8 @@ func (c *Client) Lease(ctx context.Context, o LeaseOptions) (*Lease, error) {
 // ID names the lease in CreateOptions.
 func (l *Lease) ID() string { return l.id }
 
-// Lost is closed when the server does not know the lease any more: its sessions have been stopped.
+// Lost is closed when the server has ended the lease: its sessions have been stopped, or
+// are being.
 func (l *Lease) Lost() <-chan struct{} { return l.lost }
 
 // Release stops the lease's sessions and returns when nothing of them is left. Idempotent.
@@ -72,9 +73,14 @@ func (l *Lease) renew(ctx context.Context) {
 		one, cancel := context.WithTimeout(ctx, l.ttl/3)
 		_, err := call(one, l.c, true, l.c.Leases.RenewLease, &dsecv1.RenewLeaseRequest{LeaseId: l.id})
 		cancel()
-		if IsReason(err, "owner_lost") || IsReason(err, "not_found") {
+		if over(err) {
 			close(l.lost)
 			return
 		}
 	}
+}
+
+// over tells whether the server does not take the lease for live any more.
+func over(err error) bool {
+	return IsReason(err, "owner_lost") || IsReason(err, "conflict") || IsReason(err, "not_found")
 }
