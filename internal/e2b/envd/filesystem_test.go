@@ -3,6 +3,7 @@ package envd
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -153,7 +154,8 @@ func TestWatch(t *testing.T) {
 			names = append(names, e.GetName()+" "+strings.TrimPrefix(e.GetType().String(), "EVENT_TYPE_"))
 		}
 	}
-	if got := fmt.Sprint(names); !strings.Contains(got, "sub CREATE f WRITE f RENAME g CREATE g REMOVE") || !strings.Contains(got, "sub/deep CREATE") {
+	// One write may be told several times.
+	if got := fmt.Sprint(slices.Compact(names)); !strings.Contains(got, "sub CREATE f WRITE f RENAME g CREATE g REMOVE") || !strings.Contains(got, "sub/deep CREATE") {
 		t.Errorf("%s", got)
 	}
 	_, err = f.RemoveWatcher(b.call(t), &pb.RemoveWatcherRequest{WatcherId: created.GetWatcherId()})
