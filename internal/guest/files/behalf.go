@@ -50,7 +50,10 @@ func (o *op) makeDirs(dir string, mode uint32) error {
 	if err := o.makeDirs(up, 0o755); err != nil {
 		return err
 	}
-	return o.makeDir(dir, mode)
+	if err = o.makeDir(dir, mode); err == unix.EEXIST && unix.Stat(dir, &st) == nil && isDir(&st) {
+		return nil // another op was faster
+	}
+	return err
 }
 
 // makeDir makes one directory. What is given away is the directory that was made, whatever
