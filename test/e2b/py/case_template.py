@@ -23,7 +23,7 @@ def start(k, files={}):
         p = Path(context, name)
         p.parent.mkdir(parents=True, exist_ok=True)
         p.write_text(text)
-    return k.Template(file_context_path=context, file_ignore_patterns=["*.ignored"]), context
+    return k.Template(file_context_path=context, file_ignore_patterns=["**/*.ignored"]), context
 
 
 async def build(k, t, name, **opts):
@@ -88,7 +88,7 @@ async def _(k):
          .rename("/opt/app/n1", "/opt/app/renamed", force=True, user="root")
          .remove("/opt/app/l2", force=True, recursive=True, user="root")
          .run_cmd(["echo first >> log", "echo second >> log"], user="root")
-         .git_clone("/srv/example.git", path="/opt/app/repo", branch="main", depth=1, user="root")
+         .git_clone("file:///srv/example.git", path="/opt/app/repo", branch="main", depth=1, user="root")
          .set_user("user").set_workdir("/home/user")
          .run_cmd("id -un > made-by; pwd >> made-by"))
     name, logs = alias("every"), []
@@ -137,9 +137,9 @@ async def _(k):
 async def _(k):
     t, _ = start(k, {"src/main.py": 'print("hello")'})
     name = alias("dockerfile")
-    text = f'FROM {image}\nWORKDIR /srv/work\nENV GREETING=hello OTHER="a b"\nCOPY src/main.py ./main.py\nRUN echo "$GREETING" > greeting && \\\n    echo "$OTHER" >> greeting\nUSER user\nCMD ["sleep", "600"]\n'
+    text = f'FROM {image}\nWORKDIR /srv/work\nENV GREETING=hello OTHER=two\nCOPY src/main.py ./main.py\nRUN echo "$GREETING" > greeting && \\\n    echo "$OTHER" >> greeting\nUSER user\n'
     await build(k, t.from_dockerfile(text), name)
-    await holds(k, name, "/srv/work/greeting", "hello\na b\n")
+    await holds(k, name, "/srv/work/greeting", "hello\ntwo\n")
 
 
 @case("template/named images")
