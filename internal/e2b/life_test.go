@@ -229,6 +229,9 @@ func TestFigures(t *testing.T) {
 	if err := json.Unmarshal(call(t, 200, "GET", "/sandboxes/"+id+"/metrics", "").body, &m); err != nil || len(m) != 1 || m[0].MemTotal <= m[0].MemUsed || m[0].DiskTotal == 0 || m[0].CPUCount < 1 {
 		t.Errorf("%+v %v", m, err)
 	}
+	if a := call(t, 200, "GET", "/sandboxes/"+id+"/metrics?start=1700000000000&end=4100000000000", ""); len(a.body) < 10 {
+		t.Errorf("a time in milliseconds: %s", a.body)
+	}
 	if a := call(t, 200, "GET", "/sandboxes/"+id+"/metrics?start=1&end=2", ""); string(a.body) != "[]\n" {
 		t.Errorf("figures of long ago: %s", a.body)
 	}

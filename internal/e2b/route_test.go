@@ -35,6 +35,8 @@ func TestRoute(t *testing.T) {
 		{"GET", "/dsec.v1.X/Y", "", map[string]string{headerToken: anID + ".x"}, ""},
 		{"POST", "/sandboxes", "", map[string]string{headerSandbox: anID, headerPort: "49999"}, "mine proxied"},
 		{"GET", "/x", "", map[string]string{headerSandbox: "no id at all"}, "mine"},
+		{"POST", "/sandboxes/" + anID + "/connect", "", map[string]string{headerSandbox: anID, headerPort: "49983"}, "mine keyed"}, // an SDK of a year ago
+		{"GET", "/sandboxes", "", map[string]string{headerSandbox: anID, headerPort: "8000"}, "mine proxied"},
 		{"GET", "/files", "49983-" + anID + ".localhost:8642", nil, "mine"},
 		{"GET", "/", "8000-" + anID + ".boxes.example.com", nil, "mine proxied"},
 		{"GET", "/healthz", "8000-" + anID + ".boxes.example.com", nil, "mine proxied"},
