@@ -5,9 +5,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -47,20 +49,27 @@ type result struct {
 	MS                    int
 }
 
-// TestConformance runs all cases with all SDKs, at the same time, each in a process of its own.
+// atOnce is how many SDKs run at the same time: their cases wait more than they compute.
+const atOnce = 3
+
+// TestConformance runs all cases with all SDKs, each in a process of its own.
 func TestConformance(t *testing.T) {
 	outcomes := map[string]*outcome{}
+	var wg sync.WaitGroup
+	room := make(chan struct{}, atOnce)
 	for _, s := range all() {
-		outcomes[s.name] = &outcome{sdk: s}
+		o := &outcome{sdk: s, passed: map[string]bool{}, refused: map[string]string{}}
+		outcomes[s.name] = o
+		wg.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			o.run(t.Context())
+		})
 	}
-	t.Run("sdks", func(t *testing.T) {
-		for _, o := range outcomes {
-			t.Run(o.sdk.name, func(t *testing.T) {
-				t.Parallel()
-				o.run(t)
-			})
-		}
-	})
+	wg.Wait()
+	for _, s := range all() {
+		t.Run(s.name, outcomes[s.name].judge)
+	}
 	if t.Failed() || *only != "" || *sdks != "" {
 		return
 	}
@@ -76,19 +85,22 @@ func TestConformance(t *testing.T) {
 type outcome struct {
 	sdk     sdk
 	public  []string
+	results []result
+	failure error
 	passed  map[string]bool
 	refused map[string]string
 }
 
-func (o *outcome) run(t *testing.T) {
-	o.passed, o.refused = map[string]bool{}, map[string]string{}
-	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
+// run lists the SDK's calls and runs its cases.
+func (o *outcome) run(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 12*time.Minute)
 	defer cancel()
 	list := exec.CommandContext(ctx, o.sdk.list[0], o.sdk.list[1:]...)
 	list.Env = place.env(o.sdk.env...)
 	out, err := list.Output()
 	if err != nil {
-		t.Fatalf("%s: %v", list, err)
+		o.failure = fmt.Errorf("%s: %w", list, err)
+		return
 	}
 	o.public = strings.Fields(string(out))
 
@@ -100,20 +112,25 @@ func (o *outcome) run(t *testing.T) {
 	cmd.Env = place.env(append(o.sdk.env, "CONF_RUN="+o.sdk.name)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	failure := cmd.Run()
+	if err := cmd.Run(); err != nil {
+		o.failure = fmt.Errorf("%s: %w\n%s", cmd, err, tail(stderr.String(), 4_000))
+	}
 	lines := bufio.NewScanner(&stdout)
 	lines.Buffer(nil, 16<<20)
-	n := 0
 	for lines.Scan() {
 		var r result
-		if json.Unmarshal(lines.Bytes(), &r) != nil || r.Case == "" {
-			continue // what an SDK itself prints
+		if json.Unmarshal(lines.Bytes(), &r) == nil && r.Case != "" { // else it is what an SDK itself prints
+			o.results = append(o.results, r)
 		}
-		n++
+	}
+}
+
+func (o *outcome) judge(t *testing.T) {
+	for _, r := range o.results {
 		t.Run(r.Case, func(t *testing.T) { o.take(t, r) })
 	}
-	if failure != nil && !t.Failed() || n == 0 {
-		t.Errorf("%s: %v after %d cases\n%s", cmd, failure, n, tail(stderr.String(), 4_000))
+	if o.failure != nil && !t.Failed() || len(o.results) == 0 {
+		t.Errorf("after %d cases: %v", len(o.results), o.failure)
 	}
 }
 

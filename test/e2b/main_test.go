@@ -76,6 +76,10 @@ func missing() string {
 			return "conformance tests need " + tool
 		}
 	}
+	// What the newest packages say they need.
+	if exec.Command("node", "-e", `const [a, b] = process.versions.node.split("."); process.exit(a > 20 || a == 20 && b >= 18 ? 0 : 1)`).Run() != nil {
+		return "conformance tests need Node 20.18 or newer"
+	}
 	return ""
 }
 
