@@ -28,6 +28,8 @@ type Config struct {
 	// Named gives what a project's create calls a template, images and its own aliases among them;
 	// nil: what Templates has.
 	Named func(ctx context.Context, project string, operator bool, ref string) (*template.Template, error)
+	// Hidden tells that a template is another project's affair; nil: none is.
+	Hidden func(project string, operator bool, name string) bool
 	// Importer imports and builds templates; nil refuses both.
 	Importer template.Importer
 	// SpoolDir keeps uploaded templates while they are read; empty: the system's.

@@ -25,11 +25,18 @@ func (t *templates) ListTemplates(ctx context.Context, _ *dsecv1.ListTemplatesRe
 	if err != nil {
 		return nil, err
 	}
-	out := &dsecv1.ListTemplatesResponse{Templates: make([]*dsecv1.Template, len(all))}
-	for i, one := range all {
-		out.Templates[i] = wireTemplate(one)
+	out := &dsecv1.ListTemplatesResponse{}
+	for _, one := range all {
+		if !t.hidden(ctx, one.Name) {
+			out.Templates = append(out.Templates, wireTemplate(one))
+		}
 	}
 	return out, nil
+}
+
+func (t *templates) hidden(ctx context.Context, name string) bool {
+	c := callerOf(ctx)
+	return t.cfg.Hidden != nil && t.cfg.Hidden(c.project, c.operator, name)
 }
 
 func (t *templates) GetTemplate(ctx context.Context, q *dsecv1.GetTemplateRequest) (*dsecv1.GetTemplateResponse, error) {
@@ -39,6 +46,9 @@ func (t *templates) GetTemplate(ctx context.Context, q *dsecv1.GetTemplateReques
 	one, err := t.cfg.Templates.Get(ctx, templateName(q.GetTemplate()))
 	if err != nil {
 		return nil, err
+	}
+	if t.hidden(ctx, one.Name) {
+		return nil, errdefs.Userf(errdefs.NotFound, "template "+clip(q.GetTemplate()), "see: dsec template list", "there is no such template")
 	}
 	return &dsecv1.GetTemplateResponse{Template: wireTemplate(one)}, nil
 }

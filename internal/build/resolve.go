@@ -36,8 +36,9 @@ func (s *Service) Resolve(ctx context.Context, who Who, ref string) (*Resolved, 
 	t, err := s.own(who.Project, name)
 	foreign := false
 	if err != nil {
-		if o := s.templates[strings.SplitN(name, "@", 2)[0]]; o != nil {
-			t, foreign = o, !o.Public
+		id, _, _ := strings.Cut(name, "@")
+		if o := s.templates[id]; o != nil {
+			t, foreign = o, o.Project != who.Project && !o.Public
 		}
 	}
 	if foreign {
@@ -45,7 +46,10 @@ func (s *Service) Resolve(ctx context.Context, who Who, ref string) (*Resolved, 
 		return nil, noTemplate(ref)
 	}
 	if t != nil {
-		got, err := s.tagged(t, tag)
+		got, err := Tag{Ref: name}, error(nil) // id@version
+		if !strings.Contains(name, "@") {
+			got, err = s.tagged(t, tag)
+		}
 		if err == nil {
 			t.Uses++
 			t.LastUsed = s.cfg.Now().UTC()
@@ -67,12 +71,21 @@ func (s *Service) Resolve(ctx context.Context, who Who, ref string) (*Resolved, 
 	}
 	tpl, err := s.cfg.Templates.Get(ctx, ref)
 	if err != nil {
-		if e := errdefs.From(err); e.Reason == errdefs.InvalidArgument || errors.Is(e, errdefs.ErrNotFound) && strings.Contains(ref, "/") {
+		// The store names what is near, other projects' ids among it.
+		if e := errdefs.From(err); e.Reason == errdefs.InvalidArgument || errors.Is(e, errdefs.ErrNotFound) && (!who.Operator || strings.Contains(ref, "/")) {
 			return nil, noTemplate(ref)
 		}
 		return nil, err
 	}
 	return &Resolved{Template: tpl, ID: tpl.Name, Alias: tpl.Name}, nil
+}
+
+// Hidden tells that a template of the node's store is another project's, and not public.
+func (s *Service) Hidden(who Who, name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.templates[name]
+	return t != nil && !who.Operator && t.Project != who.Project && !t.Public
 }
 
 // Known gives the id of what Resolve would find, without an import and without counting as a use.

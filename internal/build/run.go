@@ -78,10 +78,11 @@ func (s *Service) make(ctx context.Context, b *running, r Recipe, step *int) (st
 	q := b.Request
 	over := spec.Sandbox{CPULimit: q.CPU, MemLimit: spec.Bytes(q.Memory)}
 	over.FS.WritableSizeLimit = spec.Bytes(q.Disk)
+	sessions := spec.Resolve(over, spec.Sandbox{})
 	last := ""
 	t, err := s.cfg.Importer.Import(ctx, template.ImportRequest{
 		Name: b.Template, Source: src, Steps: r.Steps, Start: r.Start, User: r.User, Cwd: r.Cwd, Fresh: r.Fresh,
-		Spec: over, Limits: runtime.Limits{CPU: q.CPU, Memory: q.Memory},
+		Spec: over, Limits: runtime.Limits{CPU: sessions.CPULimit, Memory: q.Memory},
 		Progress: func(p template.Progress) {
 			if p.Step > 0 {
 				*step = p.Step

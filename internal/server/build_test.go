@@ -355,12 +355,21 @@ func concurrent(t *testing.T, w *works) {
 			t.Fatalf("%d versions are kept", n)
 		}
 	}
+	for _, b := range builds[2:] { // a version is what it was, as long as it is kept
+		b := w.wait(b)
+		if got, err := w.builds.Resolve(t.Context(), who, b.Ref); err == nil && got.Template.Ref() != b.Ref {
+			t.Errorf("%s means %s", b.Ref, got.Template.Ref())
+		}
+	}
 	// Another project's alias of that name is another template, and this one is none of its affairs.
 	other := build.Who{Project: "other"}
 	for _, ref := range []string{"shared", last.Template} {
 		if _, err := w.builds.Resolve(t.Context(), other, ref); err == nil {
 			t.Errorf("another project may use %s", ref)
 		}
+	}
+	if !w.builds.Hidden(other, last.Template) || w.builds.Hidden(who, last.Template) || w.builds.Hidden(other, "debian") {
+		t.Error("a template is hidden from others and from nobody else, and the node's is from nobody")
 	}
 	theirs, _, err := w.builds.Request(t.Context(), "other", build.Request{Name: "shared"})
 	if err != nil || theirs.ID == last.Template {

@@ -213,7 +213,7 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	s.api = api.New(api.Config{
-		Control: ctl, Keys: keys, Leases: ctl, Deadlines: ctl, Templates: shared, Named: named(builds), Importer: templates, NodeAPI: n, SpoolDir: s.path("spool"),
+		Control: ctl, Keys: keys, Leases: ctl, Deadlines: ctl, Templates: shared, Named: named(builds), Hidden: hidden(builds), Importer: templates, NodeAPI: n, SpoolDir: s.path("spool"),
 		Registry: registry, Logger: s.log, Version: version.Version, Runtimes: []string{rt.Name()}, Seccomp: seccomp.Lint,
 		Facade: facade,
 	})

@@ -84,3 +84,10 @@ func named(builds *build.Service) func(ctx context.Context, project string, oper
 		return r.Template, nil
 	}
 }
+
+// hidden tells which templates are other projects'.
+func hidden(builds *build.Service) func(project string, operator bool, name string) bool {
+	return func(project string, operator bool, name string) bool {
+		return builds.Hidden(build.Who{Project: project, Operator: operator}, name)
+	}
+}
