@@ -248,7 +248,7 @@ func (b *box) addDirs(paths []string) error {
 func (b *box) buildTree(cfg *runtime.Config) (*rootfs.Tree, error) {
 	userns, err := unix.Open("/proc/"+strconv.Itoa(b.pid)+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("the guest died at its start: %w", err)
+		return nil, fmt.Errorf("%w: it died at its start: %w", errSetup, err)
 	}
 	defer unix.Close(userns)
 	spec := &rootfs.Spec{UserNS: userns, Base: slotBase(b.slot), Root: cfg.Root, Dirs: b.dirs, Data: cfg.Mounts}

@@ -104,7 +104,14 @@ func (r *Runtime) removeGroups(ctx context.Context, id string) error {
 	if err := r.groups.AwaitEmpty(ctx, id); err != nil {
 		return err
 	}
-	return r.groups.Remove(id)
+	// A thread that is dead for the cgroup2 hierarchy leaves its v1 groups a little later.
+	for {
+		err := r.groups.Remove(id)
+		if err == nil || !errors.Is(err, unix.EBUSY) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func (r *Runtime) removeSocket(id string) error {

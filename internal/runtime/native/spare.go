@@ -131,7 +131,9 @@ func (r *Runtime) finishSpare(ctx context.Context, cfg *runtime.Config, filter [
 	if err := r.groups.SetLimits(b.id, cfg.Limits); err != nil {
 		return err
 	}
+	b.mu.Lock() // the memory monitor knows the box already
 	b.limits, b.root = cfg.Limits, cfg.Root
+	b.mu.Unlock()
 	if err := b.makeStore(cfg); err != nil {
 		return err
 	}
