@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/runtime/native"
 )
 
@@ -24,7 +25,11 @@ func Down(ctx context.Context, dataDir string) (removed int, err error) {
 	defer func() { err = errors.Join(err, rt.Close()) }()
 	orphans, err := rt.Sweep(ctx, func(string) bool { return false })
 	for _, o := range orphans {
-		err = errors.Join(err, o.Err)
+		if o.Err != nil {
+			e := errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "box "+o.ID, "its %s %s cannot be removed: %w", o.Kind, o.What, o.Err)
+			e.Remedy = "run dsec down again"
+			err = errors.Join(err, e)
+		}
 	}
 	return len(orphans), err
 }
