@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,67 +19,79 @@ import (
 	"github.com/dsec-platform/dsec/internal/runtime/native"
 )
 
-// server is a daemon of these tests' own; nil where they cannot run, and why says so.
+// server is a daemon that the first test which needs it starts, with its key.
 var (
 	server *launch.Daemon
 	key    string
-	why    string
+	dir    string
+	start  sync.Once
+	failed error
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	binary := os.Getenv("DSEC_TEST_BINARY")
-	if binary == "" {
-		binary = "../../bin/dsec"
-	}
-	if os.Geteuid() != 0 {
-		why = "a server makes real boxes and needs root"
-	} else if _, err := os.Stat(binary); err != nil {
-		why = "run `make build` first: " + err.Error()
-	}
-	if why != "" {
-		return m.Run()
-	}
-	dir, err := os.MkdirTemp("", "dsec-e2b-")
-	if err != nil {
-		log.Print(err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	if server, err = launch.Start(ctx, launch.Options{Binary: binary, DataDir: dir, Args: []string{"--no-pool"}}); err == nil {
-		key, err = server.Key()
-	}
-	if err != nil {
-		log.Print(err)
-		return 1
-	}
+func TestMain(m *testing.M) {
 	code := m.Run()
-	if code != 0 {
-		log.Printf("the daemon's log:\n%s", server.Log())
-	}
-	if err := server.Stop(); err != nil {
-		log.Printf("daemon: %v", err)
-		code = 1
-	}
-	if out, err := exec.Command(binary, "down", "--data-dir", dir).CombinedOutput(); err != nil {
-		log.Printf("down: %v: %s", err, out)
-		code = 1
-	}
-	if left := launch.Remains(dir, native.CgroupName(dir)); len(left) > 0 {
+	if left := end(); len(left) > 0 {
 		log.Printf("left on the machine:\n%s", strings.Join(left, "\n"))
 		code = 1
 	}
-	return code
+	os.Exit(code)
+}
+
+// binary is the dsec under test.
+func binary() string {
+	if b := os.Getenv("DSEC_TEST_BINARY"); b != "" {
+		return b
+	}
+	return "../../bin/dsec"
 }
 
 func needsServer(t *testing.T) {
 	t.Helper()
-	if why != "" {
-		t.Skip(why)
+	if os.Geteuid() != 0 {
+		t.Skip("a server makes real boxes and needs root")
 	}
+	if _, err := os.Stat(binary()); err != nil {
+		t.Skipf("run `make build` first: %v", err)
+	}
+	start.Do(func() { failed = begin() })
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the daemon's log:\n%s", server.Log())
+		}
+	})
+}
+
+func begin() (err error) {
+	if dir, err = os.MkdirTemp("", "dsec-e2b-"); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if server, err = launch.Start(ctx, launch.Options{Binary: binary(), DataDir: dir, Args: []string{"--no-pool"}}); err != nil {
+		return err
+	}
+	key, err = server.Key()
+	return err
+}
+
+// end stops the server and tells what is left.
+func end() (left []string) {
+	if dir == "" {
+		return nil
+	}
+	defer os.RemoveAll(dir)
+	if failed == nil {
+		if err := server.Stop(); err != nil {
+			left = append(left, "daemon: "+err.Error())
+		}
+	}
+	if out, err := exec.Command(binary(), "down", "--data-dir", dir).CombinedOutput(); err != nil {
+		left = append(left, fmt.Sprintf("down: %v: %s", err, out))
+	}
+	return append(left, launch.Remains(dir, native.CgroupName(dir))...)
 }
 
 // answer of a call.
