@@ -81,7 +81,7 @@ test('sandbox/connect', async (k) => {
   const s = await k.create({ timeoutMs: 60_000, envs: { WHO: 'first' } })
   await s.files.write('/tmp/mark', 'x')
   const opts = { timeoutMs: 200_000 }
-  if (!k.at('2.51')) Object.assign(opts, { metadata: {}, envs: {}, secure: true, allowInternetAccess: true, sandboxUrl: env.E2B_SANDBOX_URL })
+  if (!k.at('2.51')) Object.assign(opts, { metadata: {}, envs: {}, secure: true, allowInternetAccess: true, autoPause: false, mcp: {}, network: {}, sandboxUrl: env.E2B_SANDBOX_URL })
   const other = await k.sdk.Sandbox.connect(s.sandboxId, opts)
   assert.equal(other.sandboxId, s.sandboxId)
   assert.equal(await other.files.read('/tmp/mark'), 'x')
@@ -126,7 +126,7 @@ test('sandbox/lifecycle: a time-out that pauses', async (k) => {
   const opts = { timeoutMs: 2_000, metadata: { run: tag } }
   const s = k.at('2.51')
     ? await k.sdk.Sandbox.create(k.template, { ...opts, lifecycle: { onTimeout: 'pause', autoResume: false } })
-    : await k.sdk.Sandbox.betaCreate(k.template, { ...opts, autoPause: true, secure: true, allowInternetAccess: false, envs: { A: 'b' }, sandboxUrl: env.E2B_SANDBOX_URL })
+    : await k.sdk.Sandbox.betaCreate(k.template, { ...opts, autoPause: true, secure: true, allowInternetAccess: false, network: {}, envs: { A: 'b' }, sandboxUrl: env.E2B_SANDBOX_URL })
   await eventually('it is paused', async () => (await k.sdk.Sandbox.getFullInfo(s.sandboxId)).state === 'paused', 20_000)
   const back = await k.sdk.Sandbox.connect(s.sandboxId, { timeoutMs: 60_000 })
   assert.equal((await back.commands.run('echo back')).stdout, 'back\n')
@@ -247,6 +247,14 @@ test('sandbox/network: deny', async (k) => {
   assert.match(r.stdout, /no way out/)
   await s.kill()
 })
+
+test('sandbox/network: an update to what is so', async (k) => {
+  const s = await k.create({ allowInternetAccess: false })
+  await s.updateNetwork({ denyOut: ({ allTraffic }) => [allTraffic] })
+  await k.sdk.Sandbox.updateNetwork(s.sandboxId, { allowInternetAccess: false })
+  assert.equal((await s.getInfo()).allowInternetAccess, false)
+  await s.kill()
+}, (k) => k.at('2.51'))
 
 test('sandbox/the class bound to a client', async (k) => {
   const client = new k.sdk.E2B({ apiKey: env.E2B_API_KEY, apiUrl: env.E2B_API_URL, sandboxUrl: env.E2B_SANDBOX_URL, domain: env.E2B_DOMAIN })

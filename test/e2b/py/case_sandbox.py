@@ -257,6 +257,15 @@ async def _(k):
     await w(public.kill())
 
 
+@case("sandbox/network: an update to what is so", lambda k: k.new)
+async def _(k):
+    s = await k.create(allow_internet_access=False)
+    await w(s.update_network({"deny_out": [k.sdk.ALL_TRAFFIC]}))
+    await w(k.Sandbox.update_network(s.sandbox_id, {"allow_internet_access": False}))
+    eq((await w(s.get_info())).allow_internet_access, False)
+    await w(s.kill())
+
+
 @case("sandbox/the class bound to a client", lambda k: k.new)
 async def _(k):
     client = k.sdk.E2B(api_key=os.environ["E2B_API_KEY"], api_url=os.environ["E2B_API_URL"], sandbox_url=os.environ["E2B_SANDBOX_URL"], domain=os.environ["E2B_DOMAIN"])
