@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Measures the Python client beside the e2b package on one server: one asyncio process,
-# SESSIONS sessions (1000), OPS operations each (20), PASSES passes (1), alternated. Needs root,
-# python3 and bin/dsec. Prints a line of JSON a pass; see sdk/python/bench/throughput.py.
+# SESSIONS sessions (1000), OPS operations each (20; E2B_OPS for e2b), PASSES passes (1), alternated. Needs root,
+# python3 and bin/dsec. CLIENTS chooses among dsec and e2b. Prints a line of JSON a pass; see sdk/python/bench/throughput.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -39,9 +39,11 @@ E2B_API_KEY=$DSEC_API_KEY
 
 code=0
 for _ in $(seq "${PASSES:-1}"); do
-  for client in dsec e2b; do
+  for client in ${CLIENTS:-dsec e2b}; do
+    ops=${OPS:-20}
+    [ "$client" != e2b ] || ops=${E2B_OPS:-$ops}
     "$venv/bin/python" -P sdk/python/bench/throughput.py --client "$client" --template bench \
-      --sessions "${SESSIONS:-1000}" --ops "${OPS:-20}" || code=1
+      --sessions "${SESSIONS:-1000}" --ops "$ops" || code=1
   done
 done
 exit $code
