@@ -19,7 +19,7 @@ HOLD = """
 import dsec, time, sys
 {before}
 client = dsec.Client(lease_ttl={ttl}, on_owner_lost="{lost}")
-group = client.create(count={count}, spec={{"mem_limit": "16Mi", "cpu_request": 0.01}}).check()
+group = client.create(count={count}, spec={{"mem_limit": "16Mi"}}).check()
 print(client.lease_id, flush=True)
 {after}
 """

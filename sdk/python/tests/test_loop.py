@@ -20,7 +20,7 @@ async def worst_lag(stop: asyncio.Event) -> list[float]:
 
 
 async def test_calls_do_not_hold_up_the_loop(async_client: dsec.AsyncClient) -> None:
-    spec = {"mem_limit": "16Mi", "cpu_request": 0.01}
+    spec = {"mem_limit": "16Mi"}
     async with async_client.create(count=50, spec=spec) as group:
         stop = asyncio.Event()
         watch = asyncio.create_task(worst_lag(stop))
