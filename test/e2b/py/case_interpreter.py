@@ -6,7 +6,7 @@ box = None
 async def interpreter(k):
     global box
     if box is None:
-        box = await w(k.Interpreter.create(timeout=240))
+        box = await w(k.Interpreter.create(timeout=1200))
         k.made.append(box.sandbox_id)
     return box
 

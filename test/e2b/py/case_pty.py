@@ -73,7 +73,7 @@ async def _(k):
     eq(await w(p.kill(h.pid)), False)
     await throws(k.sdk.NotFoundException, ".", lambda: p.send_stdin(999_999, b"x"))
     # The year-old SDK passes this one error on as it came.
-    await throws(k.sdk.NotFoundException if k.new else Exception, "not.found", lambda: p.resize(999_999, k.sdk.PtySize(rows=1, cols=1)))
+    await throws(k.sdk.NotFoundException if k.new else Exception, ".", lambda: p.resize(999_999, k.sdk.PtySize(rows=1, cols=1)))
 
 
 @case("pty/connect and streamed input", lambda k: k.new)
