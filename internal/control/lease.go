@@ -160,13 +160,18 @@ func (c *Control) revive(ctx context.Context, known *store.Lease) error {
 // ReleaseLease implements Leases.
 func (c *Control) ReleaseLease(ctx context.Context, project, id string, keep bool) (int, error) {
 	known, o, err := c.anyLease(ctx, project, id)
+	for o != nil {
+		o.turn.Lock()
+		if c.findOwner(project, id) == o {
+			defer o.turn.Unlock()
+			c.markEnding(o, leaseReleased)
+			break
+		}
+		o.turn.Unlock() // it ended meanwhile, and may live again
+		known, o, err = c.anyLease(ctx, project, id)
+	}
 	if err != nil {
 		return 0, err
-	}
-	if o != nil {
-		o.turn.Lock()
-		defer o.turn.Unlock()
-		c.markEnding(o, leaseReleased)
 	}
 	lives := c.owned(id)
 	if !keep {

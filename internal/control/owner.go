@@ -137,6 +137,9 @@ func (c *Control) expireOwner(o *owner) {
 	c.log.Warn("an owner is silent", "lease", o.ID, "ttl", o.TTL, "sessions", len(lives), "on_expiry", o.OnExpiry)
 	if o.OnExpiry == SuspendSessions {
 		lives = c.suspendAll(lives, "its owner was silent for "+o.TTL.String())
+		if c.ctx.Err() != nil {
+			return // what is left could be suspended: the next server does it
+		}
 	}
 	for _, l := range lives {
 		c.conclude(l, session.Fail{Err: ownerLost(o, l.rec.ID)})
