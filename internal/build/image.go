@@ -34,20 +34,24 @@ type imageFlight struct {
 
 var notSlug = regexp.MustCompile(`[^a-z0-9]+`)
 
+// operatorImage begins the names of what came with the node's own credentials, which others must not
+// profit from: Hidden knows them by it.
+const operatorImage = "operator-image-"
+
 // imageName is the name of an image's template: readable, and different for every reference, and for
-// who is asked with the node's own credentials, which others must not profit from.
+// who is asked with the node's own credentials.
 func imageName(who Who, ref string) string {
-	access := "anybody "
+	prefix := "image-"
 	if who.Operator {
-		access = "operator "
+		prefix = operatorImage
 	}
-	sum := sha256.Sum256([]byte(access + ref))
+	sum := sha256.Sum256([]byte(ref))
 	_, last := filepath.Split(strings.SplitN(strings.ToLower(ref), "@", 2)[0])
 	slug := strings.Trim(notSlug.ReplaceAllString(last, "-"), "-")
-	if len(slug) > 40 {
-		slug = strings.Trim(slug[:40], "-")
+	if len(slug) > 35 { // names have 63 bytes
+		slug = strings.Trim(slug[:35], "-")
 	}
-	return "image-" + slug + "-" + hex.EncodeToString(sum[:6])
+	return prefix + slug + "-" + hex.EncodeToString(sum[:6])
 }
 
 // image gives the template of an image, imported if it is not here or the registry has a newer one.

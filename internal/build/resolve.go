@@ -70,6 +70,9 @@ func (s *Service) Resolve(ctx context.Context, who Who, ref string) (*Resolved, 
 		return nil, noTemplate(ref)
 	}
 	tpl, err := s.cfg.Templates.Get(ctx, ref)
+	if err == nil && s.Hidden(who, tpl.Name) {
+		return nil, noTemplate(ref)
+	}
 	if err != nil {
 		// The store names what is near, other projects' ids among it.
 		if e := errdefs.From(err); e.Reason == errdefs.InvalidArgument || errors.Is(e, errdefs.ErrNotFound) && (!who.Operator || strings.Contains(ref, "/")) {
@@ -80,12 +83,18 @@ func (s *Service) Resolve(ctx context.Context, who Who, ref string) (*Resolved, 
 	return &Resolved{Template: tpl, ID: tpl.Name, Alias: tpl.Name}, nil
 }
 
-// Hidden tells that a template of the node's store is another project's, and not public.
+// Hidden tells that a template of the node's store is another project's, and not public, or an image
+// that only the node's own credentials open.
 func (s *Service) Hidden(who Who, name string) bool {
+	if who.Operator {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.templates[name]
-	return t != nil && !who.Operator && t.Project != who.Project && !t.Public
+	if t := s.templates[name]; t != nil {
+		return t.Project != who.Project && !t.Public
+	}
+	return strings.HasPrefix(name, operatorImage)
 }
 
 // Known gives the id of what Resolve would find, without an import and without counting as a use.
@@ -104,7 +113,7 @@ func (s *Service) Known(ctx context.Context, who Who, ref string) (id string, er
 	}
 	s.mu.Unlock()
 	t, err := s.cfg.Templates.Get(ctx, ref)
-	if err != nil {
+	if err != nil || s.Hidden(who, t.Name) {
 		return "", noTemplate(ref)
 	}
 	return t.Name, nil

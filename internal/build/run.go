@@ -110,7 +110,7 @@ func (s *Service) source(ctx context.Context, project string, r Recipe) (templat
 	who := Who{project, r.Privileged}
 	if name, ok := strings.CutPrefix(r.Image, "e2bdev/"); ok { // the SDKs' default; the node may have its own
 		name, _, _ = strings.Cut(name, ":")
-		if t, err := s.cfg.Templates.Get(ctx, name); err == nil && !t.HostView {
+		if t, err := s.cfg.Templates.Get(ctx, name); err == nil && !t.HostView && !s.Hidden(who, t.Name) {
 			return template.Source{Kind: template.FromTemplate, Ref: t.Ref()}, nil
 		}
 	}

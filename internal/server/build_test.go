@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -28,6 +29,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/dsec-platform/dsec/internal/build"
+	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/layer"
 	"github.com/dsec-platform/dsec/internal/runtime"
 	"github.com/dsec-platform/dsec/internal/runtime/native"
@@ -371,9 +373,15 @@ func concurrent(t *testing.T, w *works) {
 	if !w.builds.Hidden(other, last.Template) || w.builds.Hidden(who, last.Template) || w.builds.Hidden(other, "debian") {
 		t.Error("a template is hidden from others and from nobody else, and the node's is from nobody")
 	}
-	theirs, _, err := w.builds.Request(t.Context(), "other", build.Request{Name: "shared"})
+	theirs, asked, err := w.builds.Request(t.Context(), "other", build.Request{Name: "shared"})
 	if err != nil || theirs.ID == last.Template {
 		t.Errorf("%+v, %v", theirs, err)
+	}
+	if err := w.builds.Start(t.Context(), "other", theirs.ID, asked.ID, build.Recipe{Image: "e2bdev/" + last.Template}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.builds.Wait(t.Context(), "other", theirs.ID, asked.ID); err != nil || got.Status != build.Failed {
+		t.Errorf("another project builds upon %s: %+v, %v", last.Template, got, err)
 	}
 	if _, err := w.builds.SetPublic(project, "shared", true); err != nil {
 		t.Fatal(err)
@@ -472,8 +480,18 @@ func TestImageReferences(t *testing.T) {
 			t.Errorf("%s and %s", got, first)
 		}
 	}
-	if !strings.HasPrefix(first, "image-tool-1-") {
+	if !strings.HasPrefix(first, "operator-image-tool-1-") {
 		t.Errorf("named %s", first)
+	}
+	// What the node's own credentials opened is nobody else's, also by its name in the store.
+	other := build.Who{Project: "other"}
+	for _, ref := range []string{first, strings.Split(first, "@")[0]} {
+		if got, err := w.builds.Resolve(t.Context(), other, ref); !errors.Is(err, errdefs.ErrNotFound) {
+			t.Errorf("another project gets %s: %+v, %v", ref, got, err)
+		}
+		if id, err := w.builds.Known(t.Context(), other, ref); !errors.Is(err, errdefs.ErrNotFound) {
+			t.Errorf("another project knows %s: %s, %v", ref, id, err)
+		}
 	}
 	push(host+"/library/tool:1", "two")
 	if got := resolve("docker.io/library/tool:1"); got != first {
