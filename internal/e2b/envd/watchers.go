@@ -8,14 +8,17 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "github.com/dsec-platform/dsec/gen/filesystem"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
 // Limits of watchers: each holds a stream to its box, and what nobody fetches is kept here.
 const (
-	maxWatchers = 64 // of a sandbox
-	maxEvents   = 10_000
+	maxWatchers   = 64 // of a sandbox
+	maxEvents     = 10_000
+	maxEventBytes = 4 << 20 // of a watcher: names may be as long as paths
 )
 
 // unasked is how long a watcher is kept that nobody asks. Tests shorten it.
@@ -37,6 +40,7 @@ type watcher struct {
 
 	mu     sync.Mutex
 	events []*pb.FilesystemEvent
+	bytes  int // of the events
 	err    error
 }
 
@@ -115,11 +119,12 @@ func (w *watcher) collect(ctx context.Context, dir *watch) {
 		switch {
 		case errors.Is(err, io.EOF):
 			err = errdefs.Userf(errdefs.NotFound, "path "+clip(dir.dir), "watch another", "the directory is gone")
-		case err == nil && len(w.events) == maxEvents:
-			err = errdefs.Limitf(errdefs.RateLimited, "path "+clip(dir.dir), "ask more often", "more than %d changes were not fetched", maxEvents)
+		case err == nil && (len(w.events) == maxEvents || w.bytes+proto.Size(ev) > maxEventBytes):
+			err = errdefs.Limitf(errdefs.RateLimited, "path "+clip(dir.dir), "ask more often", "more changes were not fetched than are kept, %d of %d MiB", maxEvents, maxEventBytes>>20)
 		}
 		if err == nil {
 			w.events = append(w.events, ev)
+			w.bytes += proto.Size(ev)
 		}
 		w.err = err
 		w.mu.Unlock()
@@ -134,7 +139,7 @@ func (w *watcher) take() ([]*pb.FilesystemEvent, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	events := w.events
-	w.events = nil
+	w.events, w.bytes = nil, 0
 	if len(events) > 0 {
 		return events, nil
 	}
