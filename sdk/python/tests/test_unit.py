@@ -92,7 +92,7 @@ def test_where_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_pace_bounds_the_young_and_lets_the_old_be() -> None:
-    pace = Pace(width=2, patience=0.05)
+    pace = Pace(width=2)
     a, b = await pace.enter(), await pace.enter()
     third = asyncio.create_task(pace.enter())
     await asyncio.sleep(0)
@@ -103,11 +103,19 @@ async def test_pace_bounds_the_young_and_lets_the_old_be() -> None:
     late = await asyncio.wait_for(pace.enter(), 1)  # b and c have become old
     for leave in (b, c, late):
         leave()
+    assert pace.patience > pace.SHORT  # they were quick after all
     waiting = [asyncio.create_task(pace.enter()) for _ in range(20)]
     await asyncio.sleep(0)
     for w in waiting[5:]:
         w.cancel()
     for leave in await asyncio.gather(*waiting[:5]):
+        leave()
+    assert pace._free == 2
+    pace.SLOW = 0.1
+    slow = [await pace.enter() for _ in range(6)]
+    await asyncio.sleep(0.3)
+    assert pace.patience == pace.SHORT
+    for leave in slow:
         leave()
     assert pace._free == 2
 

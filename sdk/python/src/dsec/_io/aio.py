@@ -39,14 +39,22 @@ class Pace:
     """Bounds how many young requests there are at a time.
 
     The answers to a thousand requests that were sent together come together, and
-    whoever else lives on the event loop waits until all are read. So only so many are
-    sent at once. A request that takes longer than ``patience`` does not count any more:
-    thousands that wait for slow commands are in flight at no cost.
+    whoever else lives on the event loop waits until all are read; and a thousand quick commands
+    at a time make a server no quicker. So only so many are sent at once. A request that
+    takes longer than ``patience`` is old and does not count any more: thousands that wait for slow
+    commands are in flight at no cost.
+
+    How long a quick one takes depends on the server's load, so patience is learned: an
+    old request that is answered soon after says that it was too short, one that goes on and
+    on that it was too long.
     """
 
-    def __init__(self, width: int = 24, patience: float = 0.05) -> None:
+    SHORT, LONG = 0.05, 1.0  # bounds of the patience
+    SLOW = 2.0  # a request that takes this long waits for a slow command
+
+    def __init__(self, width: int = 24) -> None:
         self._free = width
-        self._patience = patience
+        self.patience = self.SHORT
         self._line: deque[asyncio.Future[None]] = deque()
 
     async def enter(self) -> Callable[[], None]:
@@ -61,27 +69,47 @@ class Pace:
                 await turn
             except asyncio.CancelledError:
                 if turn.done() and not turn.cancelled():
-                    self._next()
+                    self.next()
                 raise
-        over = False
+        return _Request(self, loop).leave
 
-        def leave() -> None:
-            nonlocal over
-            if not over:
-                over = True
-                timer.cancel()
-                self._next()
-
-        timer = loop.call_later(self._patience, leave)
-        return leave
-
-    def _next(self) -> None:
+    def next(self) -> None:
+        """Lets the next in line go."""
         while self._line:
             turn = self._line.popleft()
             if not turn.done():
                 turn.set_result(None)
                 return
         self._free += 1
+
+
+class _Request:
+    """One request's way through :class:`Pace`: young, perhaps old, perhaps slow, over."""
+
+    __slots__ = ("_loop", "_pace", "_state", "_timer")
+
+    def __init__(self, pace: Pace, loop: asyncio.AbstractEventLoop) -> None:
+        self._pace = pace
+        self._loop = loop
+        self._state = "young"
+        self._timer = loop.call_later(pace.patience, self._age)
+
+    def leave(self) -> None:
+        was, self._state = self._state, "over"
+        self._timer.cancel()
+        if was == "young":
+            self._pace.next()
+        elif was == "old":
+            self._pace.patience = min(self._pace.patience * 1.25, self._pace.LONG)
+
+    def _age(self) -> None:
+        self._state = "old"
+        self._timer = self._loop.call_later(self._pace.SLOW, self._slow)
+        self._pace.next()
+
+    def _slow(self) -> None:
+        self._state = "over"
+        self._pace.patience = max(self._pace.patience / 2, self._pace.SHORT)
 
 
 class Stream:
