@@ -47,6 +47,8 @@ const (
 	MinPids     = 2
 	MinCPU      = 0.01
 	MinWritable = 64 * KiB
+	// MaxWritable is less than the largest file of ext4 (16 TiB), which a box's disk is on the host.
+	MaxWritable = 15 * TiB
 )
 
 const (

@@ -24,7 +24,7 @@ func (c *checker) fs(f *FS) {
 			taken = append(taken, dir)
 		}
 	}
-	within(c, "fs.writable_size_limit", f.WritableSizeLimit, MinWritable, 64*TiB)
+	within(c, "fs.writable_size_limit", f.WritableSizeLimit, MinWritable, MaxWritable)
 	within(c, "fs.tmp_size_limit", f.TmpSizeLimit, MinWritable, 64*TiB)
 	c.oneOf("fs.writable_store", f.WritableStore, stores)
 	for i, m := range f.Mounts {
