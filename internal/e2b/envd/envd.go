@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"sync/atomic"
 
 	"connectrpc.com/connect/v2"
 	"connectrpc.com/connect/v2/connecthttp"
@@ -46,6 +47,7 @@ type Handler struct {
 	routes   *http.ServeMux
 	known    known
 	watchers watchers
+	listings atomic.Int64 // bytes of large ones that are being made
 }
 
 // headerToken is how SDKs send a sandbox's token.

@@ -18,6 +18,10 @@ const (
 	maxEntries   = 100_000
 	maxListing   = 32 << 20 // bytes of names and the like
 	maxListDepth = 256
+	// maxListings bounds what all large listings hold at a time, several times which is in memory.
+	maxListings  = 256 << 20
+	smallListing = 1 << 20 // is not counted
+	entryCost    = 256     // beside its names
 )
 
 // files gives the guest, and a context in which it acts for the request's user.
@@ -114,11 +118,18 @@ func (f *filesystem) ListDir(ctx context.Context, q *pb.ListDirRequest) (*pb.Lis
 	}
 	defer release()
 	out := &pb.ListDirResponse{}
-	depth, size := int(min(max(q.GetDepth(), 1), maxListDepth)), 0
+	depth, size, held := int(min(max(q.GetDepth(), 1), maxListDepth)), 0, int64(0)
+	defer func() { f.listings.Add(-held) }()
 	err = g.ListDir(ctx, orHome(q.GetPath()), depth, func(info guestproto.FileInfo) error {
-		size += len(info.Path) + len(info.LeadsTo)
+		n := len(info.Path) + len(info.LeadsTo)
 		for _, a := range info.Attrs {
-			size += len(a)
+			n += len(a)
+		}
+		if size += n; size+len(out.Entries)*entryCost > smallListing {
+			held += int64(n + entryCost)
+			if f.listings.Add(int64(n+entryCost)) > maxListings {
+				return errdefs.Limitf(errdefs.RateLimited, "path "+clip(q.GetPath()), "list it again later, or parts of it", "too many large directories are being listed")
+			}
 		}
 		if len(out.Entries) == maxEntries || size > maxListing {
 			return errdefs.Limitf(errdefs.TooLarge, "path "+clip(q.GetPath()), "list parts of it", "there are more files than one answer takes")

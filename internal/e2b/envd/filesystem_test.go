@@ -93,6 +93,31 @@ func TestFilesystem(t *testing.T) {
 	}
 }
 
+// Large listings are bounded together, small ones are not concerned, and an end gives back what was held.
+func TestListingsAreBounded(t *testing.T) {
+	b := newBench(t)
+	f, dir := b.files(), t.TempDir()
+	for i := range 3000 {
+		must(t, os.WriteFile(fmt.Sprintf("%s/%0200d", dir, i), nil, 0o600))
+	}
+	if got, err := f.ListDir(b.call(t), &pb.ListDirRequest{Path: dir}); err != nil || len(got.GetEntries()) != 3000 {
+		t.Fatalf("%d entries, %v", len(got.GetEntries()), err)
+	}
+	if n := b.h.listings.Load(); n != 0 {
+		t.Errorf("%d bytes are held", n)
+	}
+	b.h.listings.Add(maxListings)
+	_, err := f.ListDir(b.call(t), &pb.ListDirRequest{Path: dir})
+	wantCode(t, err, connect.CodeResourceExhausted)
+	must(t, os.Mkdir(dir+"/small", 0o700))
+	if _, err := f.ListDir(b.call(t), &pb.ListDirRequest{Path: dir + "/small"}); err != nil {
+		t.Error(err)
+	}
+	if n := b.h.listings.Load(); n != maxListings {
+		t.Errorf("%d bytes are held", n-maxListings)
+	}
+}
+
 func TestFilesOfOthers(t *testing.T) {
 	needRoot(t)
 	b := newBench(t)
