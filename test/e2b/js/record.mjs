@@ -29,12 +29,12 @@ export function note(id, args = []) {
 }
 
 export function fn(id, f) {
-  if (f[wrapped]) return f
+  f = f[wrapped] ?? f // what a class inherits may be wrapped under its ancestor's name
   const w = function (...args) {
     note(id, args)
     return f.apply(this, args)
   }
-  w[wrapped] = true
+  w[wrapped] = f
   return w
 }
 
@@ -47,7 +47,7 @@ export function patch(name, o, stop = [Object.prototype, Function.prototype]) {
       if (typeof d.value === 'function' && !/^class\b/.test(Function.prototype.toString.call(d.value))) {
         // An inherited function is noted under the class it was reached by.
         if (!Object.hasOwn(o, k) || !o[k][wrapped]) Object.defineProperty(o, k, { ...d, value: fn(id, d.value) })
-      } else if (d.get && !d.get[wrapped]) {
+      } else if (d.get && !(Object.hasOwn(o, k) && d.get[wrapped])) {
         Object.defineProperty(o, k, { ...d, get: fn(id, d.get) })
       }
     }

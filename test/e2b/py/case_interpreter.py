@@ -6,7 +6,10 @@ box = None
 async def interpreter(k):
     global box
     if box is None:
-        box = await w(k.Interpreter.create(timeout=1200))
+        try:
+            box = await w(k.Interpreter.create(timeout=1200))
+        except Exception:  # busy, when kernels start slowly, as on a loaded machine
+            box = await w(k.Interpreter.create(timeout=1200))
         k.made.append(box.sandbox_id)
     return box
 

@@ -116,7 +116,7 @@ async def _(k):
     query = k.sdk.SandboxQuery(metadata={"run": tag}, state=[k.sdk.SandboxState.PAUSED])
     assert any(x.sandbox_id == s.sandbox_id for x in await w(k.Sandbox.list(query=query).next_items())), "listed as paused"
     again = await w(s.connect())
-    before = int(await w(again.files.read("/tmp/count")))
+    before = int(await w(again.files.read("/tmp/count")) or 0)
     await eventually("the process goes on after the pause", lambda: more(again, before))
     await w(s.kill())
 

@@ -75,10 +75,11 @@ def public_classes(modules, flavour):
     return [c for c in found if ours(c)]
 
 
-def members(c):
+def members(c, listed=()):
     for name in dir(c):
-        if name.startswith("_"):
-            continue
+        definer = next((b for b in c.__mro__ if name in vars(b)), c)
+        if name.startswith("_") or definer in listed and class_name(definer) != class_name(c):
+            continue  # what is inherited from another public class is that one's
         static = inspect.getattr_static(c, name)
         if isinstance(static, property) or callable(getattr(c, name, None)):
             yield name, static
@@ -122,10 +123,11 @@ FUNCTIONS = re.compile(r"wait_for_\w+|get_signature|default_build_logger")
 
 def enumerate_calls(modules, flavour):
     found = set()
-    for c in public_classes(modules, flavour):
+    classes = public_classes(modules, flavour)
+    for c in classes:
         if c.__name__ == "E2B":
             found.add("E2B")
-        for name, static in members(c):
+        for name, static in members(c, classes):
             call = f"{class_name(c)}.{camel(name)}"
             if isinstance(static, property):
                 if class_name(c) != "Sandbox":
