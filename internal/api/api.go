@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 
 	"connectrpc.com/connect/v2"
@@ -158,7 +159,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.request = id
 	// A copy: the server looks at its own request's body to know where the next request begins.
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
-	defer a.guardBody(w, r, size > 0)()
+	defer a.guardBody(w, r, size > 0 || !strings.HasPrefix(r.URL.Path, "/dsec.v1."))()
 	a.routes.ServeHTTP(newAnswer(w), r)
 }
 

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
@@ -19,11 +18,11 @@ var bodyStall = time.Minute
 // a message that is held whole, unless that was done by its announced size. r is not the
 // server's own request. The message is given back by the returned function.
 func (a *API) guardBody(w http.ResponseWriter, r *http.Request, counted bool) (release func()) {
-	if r.ContentLength == 0 || r.Header.Get("Upgrade") != "" {
+	if r.ContentLength == 0 { // among them what becomes a stream of bytes, which may pause
 		return func() {}
 	}
 	b := &guardedBody{ReadCloser: r.Body, rc: http.NewResponseController(w)}
-	if !counted && strings.HasPrefix(r.URL.Path, "/dsec.v1.") {
+	if !counted {
 		b.large = &a.large
 	}
 	r.Body = b

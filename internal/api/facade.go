@@ -25,6 +25,7 @@ type FacadeRoute struct {
 	Mine       bool // the facade serves it
 	Keyed      bool // after an API key was accepted
 	MakesBoxes bool // refused while the server drains
+	Streamed   bool // its body is passed on as it comes; others are held whole, and counted
 	Proxied    bool // its body and its answer are a box's own, and may pause for as long as that likes
 }
 
@@ -53,7 +54,7 @@ func (a *API) toFacade(w http.ResponseWriter, r *http.Request) bool {
 	w = told
 	if !route.Proxied {
 		r = r.WithContext(r.Context()) // a copy: see ServeHTTP
-		defer a.guardBody(w, r, false)()
+		defer a.guardBody(w, r, route.Streamed)()
 		w = newAnswer(w)
 	}
 	f.Serve(w, r, c.project, c.operator)

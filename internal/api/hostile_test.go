@@ -49,6 +49,8 @@ func TestBrokenTransfersAreTheClients(t *testing.T) {
 	w.metric(`dsec_request_seconds_count{call="files_put",code="canceled"} 1`)
 	w.raw("PUT " + files + "\r\nContent-Length: 100\r\n\r\nabc") // and no more
 	w.metric(`dsec_request_seconds_count{call="files_put",code="deadline_exceeded"} 1`)
+	w.raw("PUT " + files + "\r\nConnection: Upgrade\r\nUpgrade: x\r\nContent-Length: 100\r\n\r\nabc") // which asks for no stream of bytes
+	w.metric(`dsec_request_seconds_count{call="files_put",code="deadline_exceeded"} 2`)
 	w.raw("POST /dsec.v1.SessionService/Get\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{").Close()
 	w.metric(`dsec_request_seconds_count{call="/dsec.v1.SessionService/Get",code="canceled"} 1`)
 

@@ -17,7 +17,7 @@ var prefixes = []string{"/sandboxes", "/v2/sandboxes", "/templates", "/v2/templa
 func (f *Facade) Route(r *http.Request) api.FacadeRoute {
 	if _, port, ok := boxAddress(r); ok {
 		// Input for a process may pause as long as a server in the box.
-		return api.FacadeRoute{Mine: true, Proxied: port != EnvdPort || r.URL.Path == processconnect.ProcessStreamInputProcedure}
+		return api.FacadeRoute{Mine: true, Streamed: r.URL.Path == "/files", Proxied: port != EnvdPort || r.URL.Path == processconnect.ProcessStreamInputProcedure}
 	}
 	if r.URL.Path == "/health" {
 		return api.FacadeRoute{Mine: true}
@@ -28,8 +28,8 @@ func (f *Facade) Route(r *http.Request) api.FacadeRoute {
 	}
 	// An upload for a template's build has a signed address instead of a key, a volume has tokens of its
 	// own: whoever has one shall hear that there are no volumes.
-	keyed := p != "/volumecontent" && (r.Method != http.MethodPut || p != "/templates")
-	return api.FacadeRoute{Mine: true, Keyed: keyed, MakesBoxes: r.Method == http.MethodPost && r.URL.Path == p && strings.HasSuffix(p, "/sandboxes")}
+	upload := r.Method == http.MethodPut && p == "/templates"
+	return api.FacadeRoute{Mine: true, Keyed: p != "/volumecontent" && !upload, Streamed: upload, MakesBoxes: r.Method == http.MethodPost && r.URL.Path == p && strings.HasSuffix(p, "/sandboxes")}
 }
 
 // prefixOf gives the prefix that makes a path one of the control or the template API; empty if there is none.

@@ -29,7 +29,9 @@ func TestRoute(t *testing.T) {
 		{"GET", "/metrics", "", nil, ""},
 		{"GET", "/", "", nil, ""},
 		{"GET", "/metrics", "", map[string]string{headerSandbox: anID}, "mine"},
-		{"GET", "/files", "", map[string]string{headerToken: anID + ".x"}, "mine"},
+		{"GET", "/files", "", map[string]string{headerToken: anID + ".x"}, "mine streamed"},
+		{"POST", "/filesystem.Filesystem/Stat", "", map[string]string{headerToken: anID + ".x"}, "mine"},
+		{"PUT", "/templates/x/files/y", "", nil, "mine streamed"},
 		{"GET", "/files", "", map[string]string{headerToken: "x.y"}, ""},
 		{"POST", "/sandboxes/x/connect", "", map[string]string{headerSandbox: anID, headerPort: "49983"}, "mine keyed"},
 		{"GET", "/dsec.v1.X/Y", "", map[string]string{headerToken: anID + ".x"}, ""},
@@ -37,7 +39,7 @@ func TestRoute(t *testing.T) {
 		{"GET", "/x", "", map[string]string{headerSandbox: "no id at all"}, "mine"},
 		{"POST", "/sandboxes/" + anID + "/connect", "", map[string]string{headerSandbox: anID, headerPort: "49983"}, "mine keyed"}, // an SDK of a year ago
 		{"GET", "/sandboxes", "", map[string]string{headerSandbox: anID, headerPort: "8000"}, "mine proxied"},
-		{"GET", "/files", "49983-" + anID + ".localhost:8642", nil, "mine"},
+		{"GET", "/files", "49983-" + anID + ".localhost:8642", nil, "mine streamed"},
 		{"GET", "/", "8000-" + anID + ".boxes.example.com", nil, "mine proxied"},
 		{"GET", "/healthz", "8000-" + anID + ".boxes.example.com", nil, "mine proxied"},
 		{"GET", "/", "8000-other.example.com", nil, ""},
@@ -58,7 +60,7 @@ func TestRoute(t *testing.T) {
 		for _, p := range []struct {
 			is   bool
 			name string
-		}{{route.Mine, "mine"}, {route.Keyed, "keyed"}, {route.MakesBoxes, "makes"}, {route.Proxied, "proxied"}} {
+		}{{route.Mine, "mine"}, {route.Keyed, "keyed"}, {route.MakesBoxes, "makes"}, {route.Streamed, "streamed"}, {route.Proxied, "proxied"}} {
 			if p.is {
 				got = append(got, p.name)
 			}
