@@ -78,6 +78,10 @@ func TestUploadsAreKept(t *testing.T) {
 	if err := os.WriteFile(half, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	alone := filepath.Join(dir, "builds", "uploads", "p", strings.Repeat("cd", 32)+".tar") // killed before its record
+	if err := os.WriteFile(alone, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s.Close()
 	now = now.Add(6 * 24 * time.Hour)
 	s = service(t, dir, &now)
@@ -96,6 +100,9 @@ func TestUploadsAreKept(t *testing.T) {
 	now = now.Add(8 * 24 * time.Hour)
 	if s = service(t, dir, &now); has("p") {
 		t.Error("an archive that nobody asked for is kept")
+	}
+	if _, err := os.Stat(alone); err == nil {
+		t.Error("an archive without a record is kept")
 	}
 }
 

@@ -86,7 +86,8 @@ func (s *Service) Request(ctx context.Context, project string, r Request) (*Temp
 		return nil, nil, err
 	}
 	s.templates[t.ID], s.aliases[aliasKey{project, alias}], s.builds[b.ID] = t, t.ID, b
-	return t.copy(), &b.Build, nil
+	asked := b.Build
+	return t.copy(), &asked, nil
 }
 
 // mayAsk keeps to the limits of a project.

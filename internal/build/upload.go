@@ -143,9 +143,15 @@ func (s *Service) sweepUploads(now time.Time) {
 				continue
 			}
 			path := filepath.Join(dir, f.Name())
-			if strings.HasSuffix(f.Name(), ".json") && now.Sub(in.ModTime()) > uploadLife {
+			if now.Sub(in.ModTime()) <= uploadLife {
+				continue
+			}
+			record, tar := strings.CutSuffix(path, ".tar")
+			if !tar {
 				_ = os.Remove(path)
 				_ = os.Remove(strings.TrimSuffix(path, ".json") + ".tar")
+			} else if _, err := os.Stat(record + ".json"); err != nil { // a kill came between the two
+				_ = os.Remove(path)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
@@ -50,9 +51,13 @@ func (f *Facade) mount() {
 	})
 }
 
-// answered turns a handler's error into the answer. What nobody foresaw is told to the log and not to
-// the client: its text may hold anything.
 func (f *Facade) answered(h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return Answered(f.log, h)
+}
+
+// Answered turns a handler's error into the answer. What nobody foresaw is told to the log and not to
+// the client: its text may hold anything.
+func Answered(log *slog.Logger, h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := h(w, r)
 		if err == nil {
@@ -60,7 +65,7 @@ func (f *Facade) answered(h func(http.ResponseWriter, *http.Request) error) http
 		}
 		e := errdefs.From(err)
 		if e.Class == errdefs.Infrastructure && e.Reason != errdefs.Unavailable {
-			f.log.Error("request failed", "call", "e2b "+r.Pattern, "error", e.Error(), "cause", e.Cause)
+			log.Error("request failed", "call", "e2b "+r.Pattern, "error", e.Error(), "cause", e.Cause)
 		}
 		if _, foreseen := errors.AsType[*errdefs.Error](err); !foreseen && e.Class == errdefs.Infrastructure {
 			e = errdefs.Infraf(errdefs.ScopePlatform, errdefs.Internal, "request", "the server failed in a way that it did not foresee; its log has the cause")

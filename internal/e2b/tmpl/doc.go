@@ -8,6 +8,7 @@ package tmpl
 import (
 	"context"
 	"crypto/rand"
+	"log/slog"
 	"net/http"
 
 	"github.com/dsec-platform/dsec/internal/build"
@@ -24,7 +25,7 @@ type Handler struct {
 var _ e2b.Templates = (*Handler)(nil)
 
 // New serves the builds of a node.
-func New(builds *build.Service) *Handler {
+func New(builds *build.Service, log *slog.Logger) *Handler {
 	h := &Handler{builds: builds, key: make([]byte, 32), routes: http.NewServeMux()}
 	_, _ = rand.Read(h.key) // it never fails
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
@@ -50,11 +51,7 @@ func New(builds *build.Service) *Handler {
 		"GET /templates/{id}/tags/count":            h.countTags,
 		"GET /templates/{id}/tags/exists":           h.hasTag,
 	} {
-		h.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := serve(w, r); err != nil {
-				e2b.WriteError(w, err)
-			}
-		})
+		h.routes.HandleFunc(pattern, e2b.Answered(log, serve))
 	}
 	h.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { e2b.WriteError(w, unknown(r)) })
 	return h

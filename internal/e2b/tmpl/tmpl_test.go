@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -53,7 +54,7 @@ func newWire(t *testing.T) *wire {
 	if err != nil {
 		t.Fatal(err)
 	}
-	facade := e2b.New(e2b.Config{Templates: New(builds)})
+	facade := e2b.New(e2b.Config{Templates: New(builds, slog.New(slog.DiscardHandler))})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		route := facade.Route(r)
 		if !route.Mine {
