@@ -64,6 +64,8 @@ type Control struct {
 	cancel context.CancelFunc
 	tasks  tasks
 
+	reviving sync.Mutex // held while a lease that has no owner is made to live again, or is released
+
 	placing, reclaiming chan struct{} // slots
 	wake                chan struct{} // of the dispatcher, capacity 1
 

@@ -115,14 +115,7 @@ func (c *Control) RenewLease(ctx context.Context, project, id string) (revived b
 	for {
 		o := c.findOwner(project, id)
 		if o == nil {
-			known, err := c.storedLease(ctx, project, id)
-			if err != nil {
-				return false, err
-			}
-			if known.Ending != leaseExpired || known.OnExpiry != SuspendSessions {
-				return false, leaseOver(known)
-			}
-			return true, c.revive(ctx, known)
+			return c.revive(ctx, project, id)
 		}
 		c.mu.Lock()
 		alive := o.ending == ""
@@ -147,46 +140,33 @@ func (c *Control) hasEnded(o *owner) bool {
 }
 
 // revive makes a lease live again whose sessions wait, suspended, for their owner.
-func (c *Control) revive(ctx context.Context, known *store.Lease) error {
-	if err := c.store.EndLease(ctx, known.ID, "", time.Time{}); err != nil {
-		return err
+func (c *Control) revive(ctx context.Context, project, id string) (revived bool, err error) {
+	c.reviving.Lock()
+	defer c.reviving.Unlock()
+	if c.findOwner(project, id) != nil {
+		return false, nil // another call was faster
+	}
+	known, err := c.storedLease(ctx, project, id)
+	if err != nil {
+		return false, err
+	}
+	if !revivable(known) {
+		return false, leaseOver(known)
+	}
+	if err := c.store.EndLease(ctx, id, "", time.Time{}); err != nil {
+		return false, err
 	}
 	known.Ending, known.Ended = "", time.Time{}
 	c.own(*known)
-	c.log.Info("a lease lives again", "lease", known.ID)
-	return nil
+	c.log.Info("a lease lives again", "lease", id)
+	return true, nil
 }
 
 // ReleaseLease implements Leases.
 func (c *Control) ReleaseLease(ctx context.Context, project, id string, keep bool) (int, error) {
-	known, o, err := c.anyLease(ctx, project, id)
-	for o != nil {
-		o.turn.Lock()
-		if c.findOwner(project, id) == o {
-			defer o.turn.Unlock()
-			c.markEnding(o, leaseReleased)
-			break
-		}
-		o.turn.Unlock() // it ended meanwhile, and may live again
-		known, o, err = c.anyLease(ctx, project, id)
-	}
+	lives, err := c.release(ctx, project, id, keep)
 	if err != nil {
 		return 0, err
-	}
-	lives := c.owned(id)
-	if !keep {
-		for _, l := range lives {
-			c.conclude(l, session.Stop{Reason: "its owner released it"})
-		}
-	}
-	if o != nil || known.Ending == leaseExpired && known.OnExpiry == SuspendSessions {
-		// Begun, it is brought to its end; the stops above are durable with it.
-		if err := c.store.EndLease(context.WithoutCancel(ctx), id, leaseReleased, c.cfg.Now()); err != nil {
-			return 0, err
-		}
-	}
-	if o != nil {
-		c.disown(o)
 	}
 	if !keep {
 		for _, l := range lives {
@@ -196,6 +176,63 @@ func (c *Control) ReleaseLease(ctx context.Context, project, id string, keep boo
 		}
 	}
 	return len(lives), nil
+}
+
+// release ends a lease, and begins to stop its sessions, which it gives, unless they are kept.
+func (c *Control) release(ctx context.Context, project, id string, keep bool) ([]*live, error) {
+	known, o, unlock, err := c.holdLease(ctx, project, id)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if o != nil {
+		c.markEnding(o, leaseReleased)
+	}
+	lives := c.owned(id)
+	if !keep {
+		for _, l := range lives {
+			c.conclude(l, session.Stop{Reason: "its owner released it"})
+		}
+	}
+	if o != nil || revivable(known) {
+		// Begun, it is brought to its end; the stops above are durable with it.
+		if err := c.store.EndLease(context.WithoutCancel(ctx), id, leaseReleased, c.cfg.Now()); err != nil {
+			return nil, err
+		}
+	}
+	if o != nil {
+		c.disown(o)
+	}
+	return lives, nil
+}
+
+// holdLease is anyLease for who changes whether it lives: nobody else does until unlock.
+func (c *Control) holdLease(ctx context.Context, project, id string) (known *store.Lease, o *owner, unlock func(), err error) {
+	for {
+		o = c.findOwner(project, id)
+		turn := &c.reviving
+		if o != nil {
+			turn = &o.turn
+		}
+		turn.Lock()
+		if c.findOwner(project, id) != o { // it ended or was revived meanwhile
+			turn.Unlock()
+			continue
+		}
+		if o != nil {
+			return &o.Lease, o, turn.Unlock, nil
+		}
+		if known, err = c.storedLease(ctx, project, id); err != nil {
+			turn.Unlock()
+			return nil, nil, nil, err
+		}
+		return known, nil, turn.Unlock, nil
+	}
+}
+
+// revivable tells whether the lease expired and its sessions wait for a sign of life.
+func revivable(l *store.Lease) bool {
+	return l.Ending == leaseExpired && l.OnExpiry == SuspendSessions
 }
 
 // GetLease implements Leases.

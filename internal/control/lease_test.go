@@ -134,36 +134,6 @@ func TestSilentOwnerSuspends(t *testing.T) {
 	})
 }
 
-// TestServerStopsWhileOwnersSessionsAreSuspended: those that it has not come to are suspended by
-// the next server, and lost by none.
-func TestServerStopsWhileOwnersSessionsAreSuspended(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 500, spec.Scheduler{})
-		defer w.end()
-		id := w.lease(10*time.Second, control.SuspendSessions)
-		mine := w.create(owned(200, id))
-		w.node.mu.Lock()
-		w.node.onSuspend = func(string) error { time.Sleep(time.Second); return nil }
-		w.node.mu.Unlock()
-		time.Sleep(11500 * time.Millisecond)
-		w.restart()
-		count := func() map[string]int {
-			phases := map[string]int{}
-			for _, r := range mine {
-				phases[w.get(r.Session.ID).Phase]++
-			}
-			return phases
-		}
-		if got := count(); got["SUSPENDED"] == 0 || got["RUNNING"] == 0 || got["SUSPENDED"]+got["RUNNING"] != len(mine) {
-			t.Fatalf("after a restart in the middle: %v", got)
-		}
-		time.Sleep(5 * time.Minute)
-		if got := count(); got["SUSPENDED"] != len(mine) {
-			t.Fatalf("the next server: %v", got)
-		}
-	})
-}
-
 func TestReleaseLease(t *testing.T) {
 	w := newWorld(t, 100, spec.Scheduler{})
 	defer w.end()
