@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,6 +43,7 @@ func (r *Runtime) sweepOne(id string) []runtime.Orphan {
 		return nil
 	}
 	seen := r.traces(id)
+	isSpare := exists(filepath.Join(r.socketDir(), id+spareSuffix+".sock"))
 	switch {
 	case b != nil:
 		err := b.Destroy(context.Background())
@@ -56,6 +58,9 @@ func (r *Runtime) sweepOne(id string) []runtime.Orphan {
 	}
 	if !known {
 		r.leave(id, nil)
+	}
+	if isSpare { // it ends with its daemon, and what it leaves is nobody's fault
+		seen = slices.DeleteFunc(seen, func(o runtime.Orphan) bool { return o.Err == nil })
 	}
 	return seen
 }
