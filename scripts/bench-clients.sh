@@ -31,7 +31,7 @@ until curl -sf "http://$listen/healthz" > /dev/null; do
 done
 
 printf 'sandbox_spec:\n  mem_limit: 16Mi\n  fs: {writable_size_limit: 16Mi, tmp_size_limit: 1Mi}\n' > "$work/spec.yaml"
-"$dsec" --url "unix://$work/dsec.sock" template import --quiet bench "tar:$rootfs" --spec "$work/spec.yaml" > /dev/null
+env -u DSEC_API_KEY "$dsec" --url "unix://$work/dsec.sock" template import --quiet bench "tar:$rootfs" --spec "$work/spec.yaml" > /dev/null
 
 export DSEC_URL=http://$listen DSEC_API_KEY E2B_API_URL=http://$listen E2B_SANDBOX_URL=http://$listen E2B_API_KEY
 DSEC_API_KEY=$(cat "$work/api-key")
