@@ -29,5 +29,6 @@ template = (
     # The variables are the server's alone: commands in a sandbox shall not find its packages.
     .set_start_cmd(f"PYTHONPATH={to}/site JUPYTER_PATH={to}/jupyter exec python3 {to}/server.py", wait_for_url("http://127.0.0.1:49999/health", 200))
 )
-info = Template.build(template, args.name, on_build_logs=lambda line: print(line.message))
+# pandas and matplotlib beside the kernels want more than the default.
+info = Template.build(template, args.name, cpu_count=2, memory_mb=1024, on_build_logs=lambda line: print(line.message))
 print(f"{args.name}: {info.template_id}")
