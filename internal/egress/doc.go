@@ -1,0 +1,18 @@
+// Package egress is a box's way out: the contract that every runtime uses, and the data that its
+// parts share. Nothing leaves a box but what its policy.Policy allows, by any path.
+//
+// A box has a network namespace with loopback alone. Where its policy lets something out, Attach puts
+// a TAP device into the namespace whose other end is a TCP/IP stack in the node's daemon: one choke point
+// for TCP, UDP, ICMP, raw frames, IPv6 and DNS, without a bridge, NAT, firewall rules or an address
+// plan. What is refused is answered at once by an error that the program sees. Where no TAP can be
+// had, Proxy serves the same policy to programs that use an HTTP proxy.
+//
+// The node's life of a box:
+//
+//	policy.CompilePhases ── Preflight ── Attach ── Switch (any number of times) ── Close
+//	                                       ▲  after a restart of the daemon, with Resume
+//
+// The parts, each in its own package below: policy (pure), link (TAP and endpoint), netstack (TCP, UDP,
+// ICMP), dns, hello (TLS), web (HTTP), gate (the judge of one box), resolve (upstream resolver), limit, audit,
+// credential, proxy, bundle; uplink puts them together and is what implements Network.
+package egress
