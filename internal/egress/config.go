@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"crypto/x509"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -21,6 +22,8 @@ type Config struct {
 	// Bandwidth in bytes a second of all boxes together; zero: unlimited. With or without, boxes
 	// that move bytes at the same time get equal shares.
 	Bandwidth int64
+	// Roots are the authorities that are trusted where TLS is opened to add a credential; nil: the node's.
+	Roots *x509.CertPool
 	// DialTimeout bounds the connect to a destination; zero: 10 s.
 	DialTimeout time.Duration
 	// Log takes what concerns the node; nil: slog.Default.

@@ -97,6 +97,8 @@ var texts = map[Reason]string{
 	LimitBytes:        "the box moved as many bytes as its limit",
 	LimitRecords:      "more happened a second than the limit of records",
 	PolicyChanged:     "the policy was switched, and the new one does not allow it",
+	ConnectionReset:   "an end broke the connection off",
+	BoxClosed:         "the box or the daemon ended",
 	CredentialMissing: "the credential that the rule names is not known to the project",
 	UpstreamUntrusted: "the server's certificate is not trusted by the node",
 }

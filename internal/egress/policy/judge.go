@@ -36,6 +36,8 @@ const (
 	LimitBytes        Reason = "limit-bytes"
 	LimitRecords      Reason = "limit-audit-per-second"
 	PolicyChanged     Reason = "policy-changed"
+	ConnectionReset   Reason = "connection-reset" // how an allowed flow ended
+	BoxClosed         Reason = "box-closed"
 	CredentialMissing Reason = "credential-missing"
 	UpstreamUntrusted Reason = "upstream-untrusted"
 )

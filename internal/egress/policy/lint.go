@@ -46,13 +46,9 @@ func Lint(s Spec) []Finding {
 		if err != nil {
 			continue
 		}
-		wide := 16
-		if p.Addr().Is6() {
-			wide = 48
-		}
-		if inside(p, private) && p.Bits() < map[bool]int{true: 24, false: 64}[p.Addr().Is4()] {
+		if inside(p, private) && p.Bits() < 24 {
 			add(field, "private-range", "name the services' addresses", "%s is a private range: every internal service in it can be reached", g.CIDR)
-		} else if p.Bits() < wide {
+		} else if p.Bits() < 16 {
 			add(field, "wide-range", "name the ranges the task needs", "%s is a wide range", g.CIDR)
 		}
 	}

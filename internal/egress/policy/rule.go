@@ -89,8 +89,10 @@ func (ps *Problems) addresses(field, label string, g Range) (rule, bool) {
 	switch {
 	case !p.IsValid() || p.Addr().Is4In6():
 		ps.add(field, "write an address or a CIDR like 10.20.0.8/32", "%q is neither", g.CIDR)
+	case p.Addr().Is6():
+		ps.add(field, "write the service's IPv4 address", "boxes have IPv4 only, so that %q would never be reached", g.CIDR)
 	case p != p.Masked():
-		ps.add(field, "write "+p.Masked().String()+" or a /"+map[bool]string{true: "32", false: "128"}[p.Addr().Is4()], "%q has bits below its mask", g.CIDR)
+		ps.add(field, "write "+p.Masked().String()+" or "+p.Addr().String()+"/32", "%q has bits below its mask", g.CIDR)
 	case inside(p, forbidden):
 		ps.add(field, "remove it; loopback, link-local, metadata and multicast addresses are never reached", "%q is never reached", g.CIDR)
 	}
