@@ -122,4 +122,3 @@ func notFound(err error) bool {
 	d, ok := errors.AsType[*net.DNSError](err)
 	return ok && d.IsNotFound
 }
-
