@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -95,7 +94,7 @@ func (l *Lab) Handle(addr string, fn func(net.Conn)) {
 // Uplink counts the packets that the node has sent to the world.
 func (l *Lab) Uplink() int64 {
 	l.t.Helper()
-	f, err := os.Open("/proc/self/net/dev")
+	f, err := os.Open("/proc/thread-self/net/dev")
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -122,26 +121,18 @@ type Netns struct {
 // Box makes one; it goes with the test.
 func (l *Lab) Box() *Netns {
 	l.t.Helper()
-	type result struct {
-		f   *os.File
-		err error
-	}
-	done := make(chan result)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with its namespace
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			done <- result{err: err}
-			return
+	var f *os.File
+	err := Inside(l.world, func() (err error) { // which comes home afterwards
+		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
+			f, err = os.Open("/proc/thread-self/ns/net")
 		}
-		f, err := os.Open("/proc/thread-self/ns/net")
-		done <- result{f, err}
-	}()
-	r := <-done
-	if r.err != nil {
-		l.t.Fatal(r.err)
+		return err
+	})
+	if err != nil {
+		l.t.Fatal(err)
 	}
-	l.t.Cleanup(func() { r.f.Close() })
-	return &Netns{File: r.f, t: l.t}
+	l.t.Cleanup(func() { f.Close() })
+	return &Netns{File: f, t: l.t}
 }
 
 // Open gives the namespace anew, as an Attachment wants it.

@@ -14,6 +14,11 @@ import (
 	"github.com/dsec-platform/dsec/internal/egress/policy"
 )
 
+var (
+	broadcast       = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	subnetBroadcast = netip.AddrFrom4([4]byte{10, 0, 2, 255})
+)
+
 const prohibited = header.ICMPv4AdminProhibited
 
 // filter sees every frame before the stack. It lets through ARP, TCP, UDP and pings of the gateway;
@@ -46,6 +51,10 @@ func (s *Stack) filter(frame []byte) bool {
 		s.refuse(dst, 0, name(uint8(proto)), policy.SourceForged)
 		return false
 	}
+	if dst.IsMulticast() || dst == broadcast || dst == subnetBroadcast {
+		s.refuse(dst, destinationPort(ip), name(uint8(proto)), policy.AddressForbidden)
+		return false // nobody answers what is sent to many
+	}
 	switch proto {
 	case header.TCPProtocolNumber, header.UDPProtocolNumber:
 		return true
@@ -63,6 +72,15 @@ func (s *Stack) filter(frame []byte) bool {
 	}
 	s.prohibit(ip)
 	return false
+}
+
+// destinationPort gives that of a first fragment of TCP or UDP, for the record.
+func destinationPort(ip header.IPv4) uint16 {
+	p := ip.Payload()
+	if t := ip.TransportProtocol(); t != header.TCPProtocolNumber && t != header.UDPProtocolNumber || len(p) < 4 || ip.FragmentOffset() != 0 {
+		return 0
+	}
+	return binary.BigEndian.Uint16(p[2:])
 }
 
 func name(proto uint8) policy.Protocol {

@@ -122,3 +122,7 @@ func notFound(err error) bool {
 	d, ok := errors.AsType[*net.DNSError](err)
 	return ok && d.IsNotFound
 }
+
+func (b *testBox) resolverDial(_ context.Context, network, _ string) (net.Conn, error) {
+	return b.dial(network, link.DNSAddr.String()+":53")
+}
