@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 )
 
 // badRequest says why bytes are no request that is passed on.
@@ -70,6 +71,11 @@ func (in *input) request() (*http.Request, error) {
 		return nil, &badRequest{"not an HTTP/1 request"}
 	case req.ProtoMajor != 1:
 		return nil, &badRequest{"only HTTP/1 is passed on"}
+	}
+	for name := range req.Header {
+		if strings.ContainsAny(name, " \t") { // another reader may take it for the header without the space
+			return nil, &badRequest{"a header's name has a space"}
+		}
 	}
 	return req, nil
 }
