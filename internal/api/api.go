@@ -47,6 +47,8 @@ type Config struct {
 	// Seccomp refuses a profile and system calls on top that no box gets, before anything
 	// is made for them; nil leaves it to the runtime.
 	Seccomp func(profile string, allowExtra []string) error
+	// Decisions are the record that NetworkService reads; nil refuses its calls.
+	Decisions Decisions
 	// Facade serves what it says is its own, before the gateway looks at a path; nil: there is none.
 	Facade Facade
 }
@@ -102,6 +104,7 @@ func (a *API) mountServices() {
 	dsecv1connect.RegisterTemplateServiceHandler(s, &templates{a})
 	dsecv1connect.RegisterNodeServiceHandler(s, &nodes{a})
 	dsecv1connect.RegisterKeyServiceHandler(s, &keys{a})
+	dsecv1connect.RegisterNetworkServiceHandler(s, &networks{a})
 	if a.cfg.Leases != nil {
 		dsecv1connect.RegisterLeaseServiceHandler(s, &leases{a})
 	}

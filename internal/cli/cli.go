@@ -138,7 +138,7 @@ func (e *Env) root() *cobra.Command {
 	e.globalFlags(root)
 	for _, make := range []func(*Env) *cobra.Command{
 		newRun, newCreate, newExec, newShell, newCp, newPs, newInspect, newLogs, newStop, newSuspend, newResume,
-		newTemplate, newSpec, newDoctor, newRollout, newKey, newMCP, newVersion,
+		newTemplate, newSpec, newDoctor, newRollout, newNet, newKey, newMCP, newVersion,
 	} {
 		root.AddCommand(make(e))
 	}

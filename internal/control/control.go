@@ -29,6 +29,8 @@ type Config struct {
 	// Scheduler is a resolved scheduler_config: max_active_sessions, queue_length
 	// and task_timeout_seconds act here.
 	Scheduler spec.Scheduler
+	// Networks compiles what sessions may reach; nil: no session gets a way out.
+	Networks Networks
 	// DataMounts are the host directories that sessions may mount, read-only; none by default.
 	DataMounts []string
 	Logger     *slog.Logger

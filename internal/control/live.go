@@ -6,8 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dsec-platform/dsec/internal/egress/policy"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/session"
+	"github.com/dsec-platform/dsec/internal/spec"
 	"github.com/dsec-platform/dsec/internal/store"
 )
 
@@ -24,6 +26,8 @@ type live struct {
 	insertErr *errdefs.Error
 	// busy holds a token while somebody commands the node about this session.
 	busy chan struct{}
+
+	network atomic.Pointer[spec.Network] // what took the place of rec's; nil: nothing did
 
 	heartbeat atomic.Int64 // when the owner last gave a sign of life, in ns since Control.began; 0: never
 
@@ -46,6 +50,7 @@ type payload struct {
 	env     []string // secrets included
 	code    *code    // nil for none
 	codeDir string
+	network *policy.Phases
 }
 
 func newLive(ctx context.Context, rec store.Session) *live {

@@ -47,10 +47,15 @@ func (c *Control) make(r *request, req *CreateRequest) {
 		return
 	}
 	defer code.drop()
+	network, err := c.compileNetwork(r.project, root, &req.Spec.Network)
+	if err != nil {
+		settleAll(missing, err)
+		return
+	}
 	env := environment(root.template.Env, req)
 	for len(missing) > 0 {
 		n := min(chunk, len(missing))
-		if err := c.makeChunk(r, req, root, env, code, missing[:n]); err != nil {
+		if err := c.makeChunk(r, req, root, payload{env: env, codeDir: req.CodeDir, network: network}, code, missing[:n]); err != nil {
 			settleAll(missing[n:], err)
 			return
 		}
@@ -60,7 +65,7 @@ func (c *Control) make(r *request, req *CreateRequest) {
 
 // makeChunk queues, inserts and places sessions. The boxes are made while the insert becomes
 // durable. An error means that no more should be made.
-func (c *Control) makeChunk(r *request, req *CreateRequest, root *root, env []string, code *code, items []*item) error {
+func (c *Control) makeChunk(r *request, req *CreateRequest, root *root, common payload, code *code, items []*item) error {
 	if r.ctx.Err() != nil {
 		err := errdefs.From(r.ctx.Err())
 		settleAll(items, err)
@@ -95,7 +100,9 @@ func (c *Control) makeChunk(r *request, req *CreateRequest, root *root, env []st
 		l := newLive(c.ctx, rec)
 		root.users++
 		l.root = root
-		l.payload = &payload{env: env, code: code.take(), codeDir: req.CodeDir}
+		own := common
+		own.code = code.take()
+		l.payload = &own
 		l.items = []*item{it}
 		c.live[id] = l
 		lives, taken = append(lives, l), append(taken, it)

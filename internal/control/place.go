@@ -168,6 +168,7 @@ func (c *Control) command(l *live, row session.Row, p *payload) node.CreateReque
 		Session: row.ID, Version: row.Version, Project: l.rec.Project,
 		Root: l.root.runtime, RootWritable: !spec.ReadOnlyRoot(), Claim: claim,
 		Code: code, CodeDir: p.codeDir, Start: startOf(l.root.template.Start),
+		Network: p.network, Preflight: preflightOf(&spec.Network),
 		MaxIdle: spec.Session.MaxIdle(), MaxRuntime: maxRuntime, MaxSuspended: spec.Session.MaxSuspended(), Runtime: spec.Runtime, NoPool: l.rec.NoPool,
 	}
 }
@@ -192,5 +193,9 @@ func (c *Control) show(l *live) *Session {
 			row.Reason = fmt.Sprintf("number %d of %d in the queue: %s", position, waiting, why)
 		}
 	}
-	return view(&l.rec, row)
+	s := view(&l.rec, row)
+	if n := l.network.Load(); n != nil {
+		s.Spec.Network = *n
+	}
+	return s
 }

@@ -92,6 +92,9 @@ func (n *Node) adopt(ctx context.Context, id string, j *journaled, t *toSweep) {
 		b.made = true
 		n.keep(b, n.demand(&j.meta))
 		n.adoptSession(b, j, j.state)
+		if m := j.meta.Network; m != nil {
+			n.resumeNetwork(ctx, b, m)
+		}
 	case err == nil && j.last == recPool && n.pools.on():
 		b.made = true
 		n.keep(b, n.demand(&j.meta))

@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/dsec-platform/dsec/internal/egress/policy"
 	"github.com/dsec-platform/dsec/internal/guestclient"
 	"github.com/dsec-platform/dsec/internal/runtime"
 )
@@ -24,6 +25,10 @@ type API interface {
 	Resume(ctx context.Context, session string) error
 	// Acquire gives the guest of a session's box and counts as activity until release is called.
 	Acquire(ctx context.Context, session string) (guest guestclient.API, release func(), err error)
+	// SwitchNetwork puts another policy in force; when it returns, what that does not allow is cut.
+	SwitchNetwork(ctx context.Context, session string, change NetworkChange) (NetworkState, error)
+	// CheckNetwork says what would be decided about a destination now. Nothing is sent.
+	CheckNetwork(ctx context.Context, session, host string, port uint16, transport policy.Protocol) (policy.Result, error)
 	// Inventory lists what runs, for reconciliation after a restart and for `ps`.
 	Inventory(ctx context.Context) ([]Inventory, error)
 	Inspect(ctx context.Context, session string) (*Inspect, error)
@@ -48,7 +53,10 @@ type CreateRequest struct {
 	Code    io.Reader
 	CodeDir string
 	// Start is run before the session is RUNNING; zero for nothing.
-	Start      Start
+	Start Start
+	// Network are the policies of the box's way out; nil: it has none. Preflight is when its names are looked at.
+	Network    *policy.Phases
+	Preflight  Preflight
 	MaxIdle    time.Duration // 0: none
 	MaxRuntime time.Duration // 0: none
 	// MaxSuspended bounds one suspension; 0: none.
@@ -56,6 +64,23 @@ type CreateRequest struct {
 	// Runtime is the spec's runtime field.
 	Runtime string
 	NoPool  bool
+}
+
+// Preflight says what is tried of a network before the session has its box.
+type Preflight int
+
+// What a preflight tries: that names resolve; that their ports take a connection, too; nothing.
+const (
+	PreflightResolve Preflight = iota
+	PreflightReach
+	PreflightOff
+)
+
+// NetworkChange is another policy for a session: a phase of its network ("": the policy outside of
+// the phases), or a whole network in place of its own.
+type NetworkChange struct {
+	Phase   string
+	Network *policy.Phases
 }
 
 // Bound says what the session got.
@@ -86,6 +111,7 @@ type Inspect struct {
 	RunningOps        int // -1: the guest did not answer; 0 also while nobody is connected to it
 	Pooled            bool
 	ColdReason        string
+	Network           NetworkState
 }
 
 // EventKind is what happened to a bound box.

@@ -23,6 +23,8 @@ type box struct {
 	begun   bool         // the runtime was, or is about to be, asked to make it
 	gone    bool
 
+	net network
+
 	destroying atomic.Bool
 	reclaiming flight
 }

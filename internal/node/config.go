@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/dsec-platform/dsec/internal/egress"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestclient"
 	"github.com/dsec-platform/dsec/internal/runtime"
@@ -49,6 +50,8 @@ type Config struct {
 	// Hold keeps a template ("name@version") from being removed while a pool has boxes of it,
 	// until release is called; nil: nobody removes templates.
 	Hold func(ctx context.Context, template string) (release func(), err error)
+	// Egress gives boxes their way out; nil: none has one. The caller closes it, after the node.
+	Egress egress.Network
 	// Metrics takes the node's metrics; nil for none.
 	Metrics prometheus.Registerer
 	// Connect speaks the guest protocol on a new connection, which it owns: guestclient.New.

@@ -97,7 +97,11 @@ func (n *Node) make(ctx context.Context, s *session, rt runtime.Runtime, req *Cr
 	defer context.AfterFunc(n.ctx, cancel)()
 	began := time.Now()
 	bound := &Bound{Timing: make(map[string]time.Duration, 6)}
+	preflight := n.preflight(ctx, req)
 	err := n.obtain(ctx, s, rt, req, bound)
+	if err == nil {
+		err = n.openNetwork(ctx, s, req, bound, preflight)
+	}
 	if err == nil {
 		err = n.inject(ctx, s, req, bound)
 	}
@@ -124,6 +128,12 @@ func (n *Node) obtain(ctx context.Context, s *session, rt runtime.Runtime, req *
 	m := meta{
 		Session: req.Session, Version: req.Version, Project: req.Project, Runtime: rt.Name(), Template: req.Root.Template,
 		RootWritable: req.RootWritable, Limits: req.Claim.Limits, MaxIdle: req.MaxIdle, MaxRuntime: req.MaxRuntime, MaxSuspended: req.MaxSuspended, Since: time.Now(),
+	}
+	if req.Network != nil {
+		var err error
+		if m.Network, err = metaOf(req.Network, req.Network.First().Phase()); err != nil {
+			return err
+		}
 	}
 	b, cold := n.fromPool(&m, req)
 	if b != nil {

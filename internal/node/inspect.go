@@ -54,6 +54,9 @@ func (n *Node) Inspect(ctx context.Context, id string) (*Inspect, error) {
 	if s.active.Load() == 0 {
 		out.IdleFor = idle
 	}
+	b.net.mu.Lock()
+	out.Network = b.net.state()
+	b.net.mu.Unlock()
 	if r == nil || state == Making {
 		return out, nil
 	}

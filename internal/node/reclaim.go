@@ -71,6 +71,7 @@ func (n *Node) remove(b *box) error {
 	n.reclaims <- struct{}{}
 	defer func() { <-n.reclaims }()
 	n.note(&record{Kind: recDestroying, Box: b.id, Cause: s.lostBy()})
+	b.closeNetwork()
 	ctx, cancel := context.WithTimeout(context.Background(), reclaimTimeout)
 	defer cancel()
 	if r != nil {

@@ -26,6 +26,7 @@ const (
 	recClaiming   recordKind = "claiming"   // it leaves the pool for a session: Meta
 	recBound      recordKind = "bound"      // the session has it; from here on it is adopted
 	recState      recordKind = "state"      // live, suspended or audit; Suspended so far
+	recNetwork    recordKind = "network"    // another policy is about to be in force: Network
 	recDestroying recordKind = "destroying" // it is about to be reclaimed; Cause if nobody asked for that
 	recLost       recordKind = "lost"       // nothing is left of it, and its session does not know yet: Cause
 	recGone       recordKind = "gone"       // nothing is left of it
@@ -47,6 +48,7 @@ type record struct {
 	At        time.Duration   `json:"at,omitempty"`        // boot time of a state
 	Suspended time.Duration   `json:"suspended,omitempty"` // in all, when the state began
 	Cause     EventKind       `json:"cause,omitempty"`
+	Network   *networkMeta    `json:"network,omitempty"`
 }
 
 // meta is what the node must know of a box after a restart. It has no secrets:
@@ -66,6 +68,7 @@ type meta struct {
 	ColdReason   string         `json:"cold_reason,omitempty"`
 	Since        time.Time      `json:"since,omitzero"`
 	Started      time.Duration  `json:"started,omitempty"` // boot time when it was bound
+	Network      *networkMeta   `json:"network,omitempty"`
 }
 
 func (m *meta) poolKey() poolKey { return poolKey{m.Template, m.Runtime, m.RootWritable} }

@@ -77,6 +77,9 @@ func (p *replayed) apply(r *record) {
 		b.record = r.Record
 	}
 	switch r.Kind {
+	case recNetwork:
+		b.meta.Network = r.Network
+		return
 	case recState:
 		b.state, b.stateAt, b.suspended = r.State, r.At, r.Suspended
 		return

@@ -15,6 +15,7 @@ import (
 	"context"
 	"encoding/json"
 	"net"
+	"os"
 	"time"
 )
 
@@ -85,6 +86,13 @@ type Box interface {
 	// (processes, cgroups, mounts, directories, devices). It must not be cut
 	// short by ctx half-way: what is started is finished or reported.
 	Destroy(ctx context.Context) error
+}
+
+// Networked is a Box whose network namespace can be served from outside.
+type Networked interface {
+	// Netns opens the box's network namespace. The caller closes the file soon: it keeps the
+	// namespace alive.
+	Netns() (*os.File, error)
 }
 
 // Config is everything that is needed to make a box.

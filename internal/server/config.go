@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/dsec-platform/dsec/internal/egress/site"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/spec"
 	"github.com/dsec-platform/dsec/internal/template"
@@ -25,6 +26,8 @@ type File struct {
 	Registries []string `yaml:"registries"`
 	// KeepSessionsDays is how long the record of an ended session is kept; 0: 30 days.
 	KeepSessionsDays int `yaml:"keep_sessions_days"`
+	// Egress says what boxes may reach at most, and how.
+	Egress site.Config `yaml:"egress"`
 	// ReserveMemory is kept from boxes for the machine itself.
 	ReserveMemory spec.Bytes `yaml:"reserve_memory"`
 }

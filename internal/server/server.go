@@ -162,7 +162,12 @@ func (s *server) open(ctx context.Context) error {
 	if made {
 		s.notify("template base is a read-only view of this host's own programs and libraries (%s); import one with `dsec template import`", base.Ref())
 	}
+	way, err := s.egress(registry)
+	if err != nil {
+		return err
+	}
 	n, err := node.New(node.Config{
+		Egress:  way.network,
 		DataDir: s.cfg.DataDir, Runtimes: map[string]runtime.Runtime{rt.Name(): rt}, Logger: s.log, Scheduler: sched,
 		ReserveMemory: int64(s.cfg.File.ReserveMemory), Metrics: registry,
 		Hold: func(ctx context.Context, ref string) (func(), error) {
@@ -189,7 +194,7 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	s.onClose(builds.Close)
-	ctl := control.New(control.Config{Store: db, Node: n, Templates: shared, Scheduler: sched, DataMounts: s.cfg.File.DataMounts, Logger: s.log,
+	ctl := control.New(control.Config{Store: db, Node: n, Templates: shared, Scheduler: sched, DataMounts: s.cfg.File.DataMounts, Logger: s.log, Networks: way.site,
 		KeepEnded: time.Duration(min(s.cfg.File.KeepSessionsDays, 36_500)) * 24 * time.Hour})
 	if err := ctl.Start(ctx); err != nil {
 		return err
@@ -215,7 +220,7 @@ func (s *server) open(ctx context.Context) error {
 	s.api = api.New(api.Config{
 		Control: ctl, Keys: keys, Leases: ctl, Deadlines: ctl, Templates: shared, Named: named(builds), Hidden: hidden(builds), Importer: templates, NodeAPI: n, SpoolDir: s.path("spool"),
 		Registry: registry, Logger: s.log, Version: version.Version, Runtimes: []string{rt.Name()}, Seccomp: seccomp.Lint,
-		Facade: facade,
+		Facade: facade, Decisions: way.trail,
 	})
 	return nil
 }

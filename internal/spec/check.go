@@ -23,9 +23,6 @@ func Check(s *Sandbox, offered ...string) ([]Finding, error) {
 	if !slices.Contains(offered, s.Runtime) {
 		return nil, later("runtime", "use runtime: "+strings.Join(offered, " or "), "the runtime %q is not offered by this release", s.Runtime)
 	}
-	if p := s.Network.EgressPolicy; p != EgressDeny && p != "" {
-		return nil, later("network.egress_policy", "use egress_policy: deny", "the policy %q is not enforced by this release, and a box never gets a network that nobody watches", p)
-	}
 	for i, m := range s.FS.Mounts {
 		field := fmt.Sprintf("fs.mounts[%d]", i)
 		if why := escapes(m.Source, nil); why != "" {
@@ -36,10 +33,10 @@ func Check(s *Sandbox, offered ...string) ([]Finding, error) {
 		}
 	}
 	var out []Finding
-	if n := len(s.Network.AllowedDomains) + len(s.Network.AllowedIPs); n > 0 {
+	if n := len(s.Network.AllowedDomains) + len(s.Network.AllowedIPs); n > 0 && !s.Network.Opens() {
 		out = append(out, Finding{Severity: Warning, Field: "network", Rule: "egress-list-unused",
 			Message: fmt.Sprintf("egress_policy deny lets nothing out, so the %d allowed names and addresses do not act", n),
-			Remedy:  "remove them, or wait for the policy whitelist"})
+			Remedy:  "remove them, or write egress_policy: whitelist"})
 	}
 	return out, nil
 }

@@ -53,8 +53,7 @@ func Resolve(template, overrides Sandbox) Sandbox {
 	}
 	s.FS.WritableDirs = slices.DeleteFunc(slices.Clone(s.FS.WritableDirs), alwaysTmpfs)
 	s.FS.Mounts = slices.Clone(s.FS.Mounts)
-	s.Network.AllowedDomains = slices.Clone(s.Network.AllowedDomains)
-	s.Network.AllowedIPs = slices.Clone(s.Network.AllowedIPs)
+	s.Network = cloneNetwork(s.Network)
 	s.Seccomp.AllowExtra = slices.Clone(s.Seccomp.AllowExtra)
 	return s
 }
@@ -99,9 +98,7 @@ func overlay(s, o *Sandbox) {
 	put(&s.FS.WritableStore, o.FS.WritableStore)
 	put(&s.FS.TmpSizeLimit, o.FS.TmpSizeLimit)
 	putSlice(&s.FS.Mounts, o.FS.Mounts)
-	put(&s.Network.EgressPolicy, o.Network.EgressPolicy)
-	putSlice(&s.Network.AllowedDomains, o.Network.AllowedDomains)
-	putSlice(&s.Network.AllowedIPs, o.Network.AllowedIPs)
+	overlayNetwork(&s.Network, &o.Network)
 	put(&s.Seccomp.Profile, o.Seccomp.Profile)
 	putSlice(&s.Seccomp.AllowExtra, o.Seccomp.AllowExtra)
 	put(&s.Session.MaxIdleSeconds, o.Session.MaxIdleSeconds)

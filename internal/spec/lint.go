@@ -68,24 +68,7 @@ func (l *linter) sandbox(s *Sandbox) {
 	if s.NewPrivileges {
 		l.add(Note, "new_privileges", "new-privileges", "set-user-id programs like sudo gain root of the box; capabilities and system calls stay bounded", "leave it out if nothing calls sudo")
 	}
-	switch {
-	case s.Network.EgressPolicy == EgressOpen:
-		l.add(Warning, "network.egress_policy", "open-egress", "the agent could reach any address: it can leak data and train on answers from outside", "use whitelist with the names it needs")
-	case s.Network.EgressPolicy == EgressWhitelist && len(s.Network.AllowedDomains)+len(s.Network.AllowedIPs) == 0:
-		l.add(Warning, "network.egress_policy", "empty-whitelist", "a whitelist without entries lets nothing out", "write deny, or list allowed_domains and allowed_ips")
-	case s.Network.EgressPolicy == EgressDeny && len(s.Network.AllowedDomains)+len(s.Network.AllowedIPs) > 0:
-		l.add(Warning, "network.egress_policy", "egress-list-unused", "deny lets nothing out, so the allowed names and addresses do not act", "remove them, or write whitelist")
-	}
-	for i, d := range s.Network.AllowedDomains {
-		if strings.HasPrefix(d, "*.") && strings.Count(d, ".") == 1 {
-			l.add(Warning, fmt.Sprintf("network.allowed_domains[%d]", i), "wide-domain", d+" allows a whole top-level domain", "name the domains one by one")
-		}
-	}
-	for i, ip := range s.Network.AllowedIPs {
-		if strings.HasSuffix(ip, "/0") {
-			l.add(Warning, fmt.Sprintf("network.allowed_ips[%d]", i), "wide-range", ip+" allows every address", "name the ranges the task needs")
-		}
-	}
+	l.network(&s.Network)
 	for i, c := range s.Seccomp.AllowExtra {
 		if why, ok := l.o.NeverGranted[c]; ok {
 			l.add(Error, fmt.Sprintf("seccomp.allow_extra[%d]", i), "syscall-never-granted", c+" is never granted, whatever a spec says: "+why, "remove it")
@@ -99,9 +82,6 @@ func (l *linter) sandbox(s *Sandbox) {
 func (l *linter) releaseNotes(s *Sandbox) {
 	if s.Runtime != "" && s.Runtime != RuntimeNative {
 		l.add(Note, "runtime", "not-in-this-release", "the runtime "+s.Runtime+" is refused at create by this release", "use runtime: native")
-	}
-	if p := s.Network.EgressPolicy; p != "" && p != EgressDeny {
-		l.add(Note, "network.egress_policy", "not-in-this-release", "the policy "+p+" is refused at create by this release", "use egress_policy: deny")
 	}
 }
 

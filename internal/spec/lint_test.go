@@ -48,7 +48,7 @@ func TestLintRules(t *testing.T) {
 		{"network: {egress_policy: open}", "", "open-egress"},
 		{"network: {egress_policy: whitelist}", "", "empty-whitelist"},
 		{"network: {egress_policy: deny, allowed_ips: [10.0.0.1]}", "", "egress-list-unused"},
-		{"network: {egress_policy: whitelist, allowed_domains: ['*.com'], allowed_ips: [0.0.0.0/0]}", "", "wide-domain wide-range"},
+		{"network: {egress_policy: whitelist, allowed_domains: ['*.com'], allowed_ips: [0.0.0.0/0]}", "", "wide-domain wildcard-tunnel wide-range"},
 		{"volumes: ['/var/run/docker.sock:/x']", "escape-mount", ""},
 	} {
 		doc, _ := Parse("f", []byte(c.text))

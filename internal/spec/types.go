@@ -67,11 +67,44 @@ type DataMount struct {
 	ReadOnly *bool  `yaml:"readonly,omitempty" json:"readonly,omitempty"`
 }
 
-// Network is the egress policy. Only deny is enforced in this version.
+// Network is the way out of a box; package egress/policy says what each form means, and checks it.
 type Network struct {
-	EgressPolicy   string   `yaml:"egress_policy,omitempty" json:"egress_policy,omitempty"` // deny; whitelist, open come later
+	EgressPolicy string `yaml:"egress_policy,omitempty" json:"egress_policy,omitempty"` // deny, whitelist, open
+	// AllowedDomains are NAME[:PORTS][/PROTOCOL], *.NAME for all names below; ?ech=allow and ?credential=NAME may follow.
 	AllowedDomains []string `yaml:"allowed_domains,omitempty" json:"allowed_domains,omitempty"`
-	AllowedIPs     []string `yaml:"allowed_ips,omitempty" json:"allowed_ips,omitempty"`
+	// AllowedIPs are ADDRESS[/BITS][:PORTS][/PROTOCOL].
+	AllowedIPs []string `yaml:"allowed_ips,omitempty" json:"allowed_ips,omitempty"`
+	// Bundles names groups of rules of the operator or of the template's own tool configuration: pypi, npm, ….
+	Bundles map[string]bool `yaml:"bundles,omitempty" json:"bundles,omitempty"`
+	Limits  NetworkLimits   `yaml:"limits,omitempty" json:"limits,omitzero"`
+	// Phases are whole policies by name (setup, agent, verify), between which the session is switched. It begins
+	// with Phase: unsaid, with setup where there is one, else with the fields above.
+	Phases map[string]NetworkPhase `yaml:"phases,omitempty" json:"phases,omitempty"`
+	Phase  string                  `yaml:"phase,omitempty" json:"phase,omitempty"`
+	// Preflight resolves the names before the session is RUNNING and fails it where one does not (resolve, the
+	// default), connects to their ports as well (reach), or does neither (off).
+	Preflight string `yaml:"preflight,omitempty" json:"preflight,omitempty"`
+}
+
+// NetworkPhase is one policy of several.
+type NetworkPhase struct {
+	EgressPolicy   string          `yaml:"egress_policy,omitempty" json:"egress_policy,omitempty"`
+	AllowedDomains []string        `yaml:"allowed_domains,omitempty" json:"allowed_domains,omitempty"`
+	AllowedIPs     []string        `yaml:"allowed_ips,omitempty" json:"allowed_ips,omitempty"`
+	Bundles        map[string]bool `yaml:"bundles,omitempty" json:"bundles,omitempty"`
+	Limits         NetworkLimits   `yaml:"limits,omitempty" json:"limits,omitzero"`
+}
+
+// NetworkLimits bound what a box's network may cost; zero is the default, or unlimited for the first two.
+type NetworkLimits struct {
+	Bandwidth         Bytes `yaml:"bandwidth,omitempty" json:"bandwidth,omitempty"` // a second, both directions together
+	Bytes             Bytes `yaml:"bytes,omitempty" json:"bytes,omitempty"`         // in all, until the policy is switched
+	Connections       int   `yaml:"connections,omitempty" json:"connections,omitempty"`
+	ConnectsPerSecond int   `yaml:"connects_per_second,omitempty" json:"connects_per_second,omitempty"`
+	DNSPerSecond      int   `yaml:"dns_per_second,omitempty" json:"dns_per_second,omitempty"`
+	DNSNamesPerMinute int   `yaml:"dns_names_per_minute,omitempty" json:"dns_names_per_minute,omitempty"`
+	AuditPerSecond    int   `yaml:"audit_per_second,omitempty" json:"audit_per_second,omitempty"`
+	RefusalsPerSecond int   `yaml:"refusals_per_second,omitempty" json:"refusals_per_second,omitempty"`
 }
 
 // Seccomp names a profile (default, network, build, debug; default_deny_allowlist

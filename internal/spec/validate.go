@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"net/netip"
 	"path"
 	"regexp"
 	"slices"
@@ -61,7 +60,6 @@ var (
 	labelRE    = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	userRE     = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 	syscallRE  = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,63}$`)
-	domainRE   = regexp.MustCompile(`^(\*\.)?([a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?\.)*[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?$`)
 	priorityRE = nameRE
 )
 
@@ -212,26 +210,6 @@ func (c *checker) user(u string) {
 		return
 	}
 	c.bad("user", "use a user name of the template, or a number below 65535", "%q is no user", u)
-}
-
-func (c *checker) network(n *Network) {
-	c.oneOf("network.egress_policy", n.EgressPolicy, egresses)
-	for i, d := range n.AllowedDomains {
-		if len(d) > 253 || !domainRE.MatchString(d) {
-			c.bad(fmt.Sprintf("network.allowed_domains[%d]", i), "write a plain name like api.example.com, without scheme, port or path", "%q is not a domain name", d)
-		}
-	}
-	for i, ip := range n.AllowedIPs {
-		if _, err := netip.ParsePrefix(ip); err == nil {
-			continue
-		}
-		if _, err := netip.ParseAddr(ip); err != nil {
-			c.bad(fmt.Sprintf("network.allowed_ips[%d]", i), "write an address or a CIDR like 10.20.0.8/32", "%q is neither", ip)
-		}
-	}
-	if n.EgressPolicy == "" && len(n.AllowedDomains)+len(n.AllowedIPs) > 0 {
-		c.bad("network.egress_policy", "write egress_policy: whitelist", "is missing, and without it the allowed names and addresses would say nothing")
-	}
 }
 
 func (c *checker) scheduler(s *Scheduler) {

@@ -17,7 +17,7 @@ func From(w *dsecv1.Spec) spec.Sandbox {
 			WritableDirs: w.GetFs().GetWritableDirs(), WritableSizeLimit: spec.Bytes(w.GetFs().GetWritableSizeLimit()),
 			WritableStore: w.GetFs().GetWritableStore(), TmpSizeLimit: spec.Bytes(w.GetFs().GetTmpSizeLimit()),
 		},
-		Network: spec.Network{EgressPolicy: w.GetNetwork().GetEgressPolicy(), AllowedDomains: w.GetNetwork().GetAllowedDomains(), AllowedIPs: w.GetNetwork().GetAllowedIps()},
+		Network: FromNetwork(w.GetNetwork()),
 		Seccomp: spec.Seccomp{Profile: w.GetSeccomp().GetProfile(), AllowExtra: w.GetSeccomp().GetAllowExtra()},
 		Session: spec.Session{
 			MaxIdleSeconds: int(w.GetSession().GetMaxIdleSeconds()), HeartbeatInterval: int(w.GetSession().GetHeartbeatInterval()),
@@ -44,7 +44,7 @@ func To(s *spec.Sandbox) *dsecv1.Spec {
 			WritableDirs: s.FS.WritableDirs, WritableSizeLimit: int64(s.FS.WritableSizeLimit),
 			WritableStore: s.FS.WritableStore, TmpSizeLimit: int64(s.FS.TmpSizeLimit),
 		},
-		Network: &dsecv1.Network{EgressPolicy: s.Network.EgressPolicy, AllowedDomains: s.Network.AllowedDomains, AllowedIps: s.Network.AllowedIPs},
+		Network: ToNetwork(&s.Network),
 		Seccomp: &dsecv1.Seccomp{Profile: s.Seccomp.Profile, AllowExtra: s.Seccomp.AllowExtra},
 		Session: &dsecv1.Clocks{
 			MaxIdleSeconds: int32(s.Session.MaxIdleSeconds), HeartbeatInterval: int32(s.Session.HeartbeatInterval),

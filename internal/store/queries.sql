@@ -64,6 +64,9 @@ where id = sqlc.arg(id) and version = sqlc.arg(from_version);
 -- name: GetSession :one
 select * from sessions where id = sqlc.arg(id);
 
+-- name: SetSpec :execrows
+update sessions set spec = sqlc.arg(spec) where id = sqlc.arg(id);
+
 -- name: LiveSessions :many
 select * from sessions where phase not in ('COMPLETED', 'FAILED') order by id;
 

@@ -38,7 +38,7 @@ func (v *hostView) addOwn(w *layer.Writer) error {
 		{"etc/shadow", join("root:*:19000:0:99999:7:::", "user:*:19000:0:99999:7:::", "nobody:*:19000:0:99999:7:::") + "\n", 0o640},
 		{"etc/hosts", hostsFile, 0o644},
 		{"etc/hostname", "localhost\n", 0o644},
-		{"etc/resolv.conf", "", 0o644},
+		{"etc/resolv.conf", resolvFile, 0o644},
 		{"etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n", 0o644},
 		{"etc/host.conf", "multi on\n", 0o644},
 		{"etc/shells", join("/bin/sh", "/bin/bash") + "\n", 0o644},

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dsec-platform/dsec/internal/egress/link"
 	"github.com/dsec-platform/dsec/internal/layer"
 )
 
@@ -77,6 +78,10 @@ func (k *kit) write(w *layer.Writer) error {
 	return nil
 }
 
+// resolvFile names the resolver of boxes that have a way out; in others it cannot be reached, and
+// lookups fail at once.
+const resolvFile = link.ResolvConf
+
 const hostsFile = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 
 // kitTime is the time of everything in a toolkit, so that the same toolkit has
@@ -103,7 +108,7 @@ func (k *kit) collect(first bool) error {
 	for _, f := range []struct{ path, data string }{
 		{"etc/hosts", hostsFile},
 		{"etc/hostname", "localhost\n"},
-		{"etc/resolv.conf", ""},
+		{"etc/resolv.conf", resolvFile},
 	} {
 		if err := k.file(f.path, f.data, layer.Attr{Mode: 0o644}); err != nil {
 			return err

@@ -47,6 +47,7 @@ type Client struct {
 	Templates dsecv1connect.TemplateServiceClient
 	Nodes     dsecv1connect.NodeServiceClient
 	Keys      dsecv1connect.KeyServiceClient
+	Networks  dsecv1connect.NetworkServiceClient
 
 	base     string // scheme://host, without a trailing slash
 	header   http.Header
@@ -116,6 +117,7 @@ func New(o Options) (*Client, error) {
 	c.Templates = dsecv1connect.NewTemplateServiceClient(rpc)
 	c.Nodes = dsecv1connect.NewNodeServiceClient(rpc)
 	c.Keys = dsecv1connect.NewKeyServiceClient(rpc)
+	c.Networks = dsecv1connect.NewNetworkServiceClient(rpc)
 	return c, nil
 }
 

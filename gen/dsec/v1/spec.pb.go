@@ -453,15 +453,26 @@ func (x *DataMount) GetReadonly() bool {
 	return false
 }
 
-// Network is the egress policy.
+// Network is the way out of a box.
 type Network struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "deny": loopback only. Others are refused until they exist.
+	// "deny": loopback only. "whitelist": what the lists and bundles name. "open": TCP to every public address.
 	EgressPolicy string `protobuf:"bytes,1,opt,name=egress_policy,json=egressPolicy,proto3" json:"egress_policy,omitempty"`
-	// Names that may be reached.
+	// NAME[:PORTS][/PROTOCOL], *.NAME for every name below; ?ech=allow and ?credential=NAME may follow.
 	AllowedDomains []string `protobuf:"bytes,2,rep,name=allowed_domains,json=allowedDomains,proto3" json:"allowed_domains,omitempty"`
-	// Addresses and CIDRs that may be reached.
-	AllowedIps    []string `protobuf:"bytes,3,rep,name=allowed_ips,json=allowedIps,proto3" json:"allowed_ips,omitempty"`
+	// ADDRESS[/BITS][:PORTS][/PROTOCOL].
+	AllowedIps []string `protobuf:"bytes,3,rep,name=allowed_ips,json=allowedIps,proto3" json:"allowed_ips,omitempty"`
+	// Groups of rules by name, of the operator or of the template's own tool configuration.
+	Bundles map[string]bool `protobuf:"bytes,4,rep,name=bundles,proto3" json:"bundles,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// What the box's network may cost.
+	Limits *NetworkLimits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
+	// Whole policies by name, between which NetworkService.Switch switches.
+	Phases map[string]*NetworkPhase `protobuf:"bytes,6,rep,name=phases,proto3" json:"phases,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Phase that the session begins with; empty: "setup" where there is one, else the fields above.
+	Phase string `protobuf:"bytes,7,opt,name=phase,proto3" json:"phase,omitempty"`
+	// "resolve" (also when empty): names must resolve before the session is RUNNING; "reach": and their
+	// ports must take a connection; "off".
+	Preflight     string `protobuf:"bytes,8,opt,name=preflight,proto3" json:"preflight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -517,6 +528,232 @@ func (x *Network) GetAllowedIps() []string {
 	return nil
 }
 
+func (x *Network) GetBundles() map[string]bool {
+	if x != nil {
+		return x.Bundles
+	}
+	return nil
+}
+
+func (x *Network) GetLimits() *NetworkLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *Network) GetPhases() map[string]*NetworkPhase {
+	if x != nil {
+		return x.Phases
+	}
+	return nil
+}
+
+func (x *Network) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *Network) GetPreflight() string {
+	if x != nil {
+		return x.Preflight
+	}
+	return ""
+}
+
+// NetworkPhase is one policy of several.
+type NetworkPhase struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in Network.
+	EgressPolicy string `protobuf:"bytes,1,opt,name=egress_policy,json=egressPolicy,proto3" json:"egress_policy,omitempty"`
+	// As in Network.
+	AllowedDomains []string `protobuf:"bytes,2,rep,name=allowed_domains,json=allowedDomains,proto3" json:"allowed_domains,omitempty"`
+	// As in Network.
+	AllowedIps []string `protobuf:"bytes,3,rep,name=allowed_ips,json=allowedIps,proto3" json:"allowed_ips,omitempty"`
+	// As in Network.
+	Bundles map[string]bool `protobuf:"bytes,4,rep,name=bundles,proto3" json:"bundles,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// As in Network.
+	Limits        *NetworkLimits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkPhase) Reset() {
+	*x = NetworkPhase{}
+	mi := &file_dsec_v1_spec_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkPhase) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkPhase) ProtoMessage() {}
+
+func (x *NetworkPhase) ProtoReflect() protoreflect.Message {
+	mi := &file_dsec_v1_spec_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkPhase.ProtoReflect.Descriptor instead.
+func (*NetworkPhase) Descriptor() ([]byte, []int) {
+	return file_dsec_v1_spec_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *NetworkPhase) GetEgressPolicy() string {
+	if x != nil {
+		return x.EgressPolicy
+	}
+	return ""
+}
+
+func (x *NetworkPhase) GetAllowedDomains() []string {
+	if x != nil {
+		return x.AllowedDomains
+	}
+	return nil
+}
+
+func (x *NetworkPhase) GetAllowedIps() []string {
+	if x != nil {
+		return x.AllowedIps
+	}
+	return nil
+}
+
+func (x *NetworkPhase) GetBundles() map[string]bool {
+	if x != nil {
+		return x.Bundles
+	}
+	return nil
+}
+
+func (x *NetworkPhase) GetLimits() *NetworkLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+// NetworkLimits bound what a box's network may cost. Zero: the default; unlimited for the first two.
+type NetworkLimits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Bytes a second, both directions together.
+	Bandwidth int64 `protobuf:"varint,1,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"`
+	// Bytes in all, until the policy is switched.
+	Bytes int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Connections open at once.
+	Connections int32 `protobuf:"varint,3,opt,name=connections,proto3" json:"connections,omitempty"`
+	// New connections a second.
+	ConnectsPerSecond int32 `protobuf:"varint,4,opt,name=connects_per_second,json=connectsPerSecond,proto3" json:"connects_per_second,omitempty"`
+	// DNS queries a second.
+	DnsPerSecond int32 `protobuf:"varint,5,opt,name=dns_per_second,json=dnsPerSecond,proto3" json:"dns_per_second,omitempty"`
+	// Distinct names below wildcards a minute.
+	DnsNamesPerMinute int32 `protobuf:"varint,6,opt,name=dns_names_per_minute,json=dnsNamesPerMinute,proto3" json:"dns_names_per_minute,omitempty"`
+	// Records a second; what is over is counted.
+	AuditPerSecond int32 `protobuf:"varint,7,opt,name=audit_per_second,json=auditPerSecond,proto3" json:"audit_per_second,omitempty"`
+	// Answered refusals a second.
+	RefusalsPerSecond int32 `protobuf:"varint,8,opt,name=refusals_per_second,json=refusalsPerSecond,proto3" json:"refusals_per_second,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *NetworkLimits) Reset() {
+	*x = NetworkLimits{}
+	mi := &file_dsec_v1_spec_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkLimits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkLimits) ProtoMessage() {}
+
+func (x *NetworkLimits) ProtoReflect() protoreflect.Message {
+	mi := &file_dsec_v1_spec_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkLimits.ProtoReflect.Descriptor instead.
+func (*NetworkLimits) Descriptor() ([]byte, []int) {
+	return file_dsec_v1_spec_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *NetworkLimits) GetBandwidth() int64 {
+	if x != nil {
+		return x.Bandwidth
+	}
+	return 0
+}
+
+func (x *NetworkLimits) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *NetworkLimits) GetConnections() int32 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
+func (x *NetworkLimits) GetConnectsPerSecond() int32 {
+	if x != nil {
+		return x.ConnectsPerSecond
+	}
+	return 0
+}
+
+func (x *NetworkLimits) GetDnsPerSecond() int32 {
+	if x != nil {
+		return x.DnsPerSecond
+	}
+	return 0
+}
+
+func (x *NetworkLimits) GetDnsNamesPerMinute() int32 {
+	if x != nil {
+		return x.DnsNamesPerMinute
+	}
+	return 0
+}
+
+func (x *NetworkLimits) GetAuditPerSecond() int32 {
+	if x != nil {
+		return x.AuditPerSecond
+	}
+	return 0
+}
+
+func (x *NetworkLimits) GetRefusalsPerSecond() int32 {
+	if x != nil {
+		return x.RefusalsPerSecond
+	}
+	return 0
+}
+
 // Seccomp is the system-call filter.
 type Seccomp struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -530,7 +767,7 @@ type Seccomp struct {
 
 func (x *Seccomp) Reset() {
 	*x = Seccomp{}
-	mi := &file_dsec_v1_spec_proto_msgTypes[6]
+	mi := &file_dsec_v1_spec_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +779,7 @@ func (x *Seccomp) String() string {
 func (*Seccomp) ProtoMessage() {}
 
 func (x *Seccomp) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_spec_proto_msgTypes[6]
+	mi := &file_dsec_v1_spec_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +792,7 @@ func (x *Seccomp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Seccomp.ProtoReflect.Descriptor instead.
 func (*Seccomp) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_spec_proto_rawDescGZIP(), []int{6}
+	return file_dsec_v1_spec_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Seccomp) GetProfile() string {
@@ -591,7 +828,7 @@ type Clocks struct {
 
 func (x *Clocks) Reset() {
 	*x = Clocks{}
-	mi := &file_dsec_v1_spec_proto_msgTypes[7]
+	mi := &file_dsec_v1_spec_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -603,7 +840,7 @@ func (x *Clocks) String() string {
 func (*Clocks) ProtoMessage() {}
 
 func (x *Clocks) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_spec_proto_msgTypes[7]
+	mi := &file_dsec_v1_spec_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -616,7 +853,7 @@ func (x *Clocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clocks.ProtoReflect.Descriptor instead.
 func (*Clocks) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_spec_proto_rawDescGZIP(), []int{7}
+	return file_dsec_v1_spec_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Clocks) GetMaxIdleSeconds() int32 {
@@ -662,7 +899,7 @@ type Rlimits struct {
 
 func (x *Rlimits) Reset() {
 	*x = Rlimits{}
-	mi := &file_dsec_v1_spec_proto_msgTypes[8]
+	mi := &file_dsec_v1_spec_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -674,7 +911,7 @@ func (x *Rlimits) String() string {
 func (*Rlimits) ProtoMessage() {}
 
 func (x *Rlimits) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_spec_proto_msgTypes[8]
+	mi := &file_dsec_v1_spec_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -687,7 +924,7 @@ func (x *Rlimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rlimits.ProtoReflect.Descriptor instead.
 func (*Rlimits) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_spec_proto_rawDescGZIP(), []int{8}
+	return file_dsec_v1_spec_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Rlimits) GetNofile() uint64 {
@@ -752,12 +989,42 @@ const file_dsec_v1_spec_proto_rawDesc = "" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12\x1f\n" +
 	"\breadonly\x18\x03 \x01(\bH\x00R\breadonly\x88\x01\x01B\v\n" +
-	"\t_readonly\"x\n" +
+	"\t_readonly\"\xd9\x03\n" +
 	"\aNetwork\x12#\n" +
 	"\regress_policy\x18\x01 \x01(\tR\fegressPolicy\x12'\n" +
 	"\x0fallowed_domains\x18\x02 \x03(\tR\x0eallowedDomains\x12\x1f\n" +
 	"\vallowed_ips\x18\x03 \x03(\tR\n" +
-	"allowedIps\"D\n" +
+	"allowedIps\x127\n" +
+	"\abundles\x18\x04 \x03(\v2\x1d.dsec.v1.Network.BundlesEntryR\abundles\x12.\n" +
+	"\x06limits\x18\x05 \x01(\v2\x16.dsec.v1.NetworkLimitsR\x06limits\x124\n" +
+	"\x06phases\x18\x06 \x03(\v2\x1c.dsec.v1.Network.PhasesEntryR\x06phases\x12\x14\n" +
+	"\x05phase\x18\a \x01(\tR\x05phase\x12\x1c\n" +
+	"\tpreflight\x18\b \x01(\tR\tpreflight\x1a:\n" +
+	"\fBundlesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\bR\x05value:\x028\x01\x1aP\n" +
+	"\vPhasesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12+\n" +
+	"\x05value\x18\x02 \x01(\v2\x15.dsec.v1.NetworkPhaseR\x05value:\x028\x01\"\xa7\x02\n" +
+	"\fNetworkPhase\x12#\n" +
+	"\regress_policy\x18\x01 \x01(\tR\fegressPolicy\x12'\n" +
+	"\x0fallowed_domains\x18\x02 \x03(\tR\x0eallowedDomains\x12\x1f\n" +
+	"\vallowed_ips\x18\x03 \x03(\tR\n" +
+	"allowedIps\x12<\n" +
+	"\abundles\x18\x04 \x03(\v2\".dsec.v1.NetworkPhase.BundlesEntryR\abundles\x12.\n" +
+	"\x06limits\x18\x05 \x01(\v2\x16.dsec.v1.NetworkLimitsR\x06limits\x1a:\n" +
+	"\fBundlesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\bR\x05value:\x028\x01\"\xc6\x02\n" +
+	"\rNetworkLimits\x12\x1c\n" +
+	"\tbandwidth\x18\x01 \x01(\x03R\tbandwidth\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12 \n" +
+	"\vconnections\x18\x03 \x01(\x05R\vconnections\x12.\n" +
+	"\x13connects_per_second\x18\x04 \x01(\x05R\x11connectsPerSecond\x12$\n" +
+	"\x0edns_per_second\x18\x05 \x01(\x05R\fdnsPerSecond\x12/\n" +
+	"\x14dns_names_per_minute\x18\x06 \x01(\x05R\x11dnsNamesPerMinute\x12(\n" +
+	"\x10audit_per_second\x18\a \x01(\x05R\x0eauditPerSecond\x12.\n" +
+	"\x13refusals_per_second\x18\b \x01(\x05R\x11refusalsPerSecond\"D\n" +
 	"\aSeccomp\x12\x18\n" +
 	"\aprofile\x18\x01 \x01(\tR\aprofile\x12\x1f\n" +
 	"\vallow_extra\x18\x02 \x03(\tR\n" +
@@ -784,32 +1051,43 @@ func file_dsec_v1_spec_proto_rawDescGZIP() []byte {
 	return file_dsec_v1_spec_proto_rawDescData
 }
 
-var file_dsec_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_dsec_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_dsec_v1_spec_proto_goTypes = []any{
-	(*Spec)(nil),       // 0: dsec.v1.Spec
-	(*IOLimit)(nil),    // 1: dsec.v1.IOLimit
-	(*FileSystem)(nil), // 2: dsec.v1.FileSystem
-	(*RootFS)(nil),     // 3: dsec.v1.RootFS
-	(*DataMount)(nil),  // 4: dsec.v1.DataMount
-	(*Network)(nil),    // 5: dsec.v1.Network
-	(*Seccomp)(nil),    // 6: dsec.v1.Seccomp
-	(*Clocks)(nil),     // 7: dsec.v1.Clocks
-	(*Rlimits)(nil),    // 8: dsec.v1.Rlimits
+	(*Spec)(nil),          // 0: dsec.v1.Spec
+	(*IOLimit)(nil),       // 1: dsec.v1.IOLimit
+	(*FileSystem)(nil),    // 2: dsec.v1.FileSystem
+	(*RootFS)(nil),        // 3: dsec.v1.RootFS
+	(*DataMount)(nil),     // 4: dsec.v1.DataMount
+	(*Network)(nil),       // 5: dsec.v1.Network
+	(*NetworkPhase)(nil),  // 6: dsec.v1.NetworkPhase
+	(*NetworkLimits)(nil), // 7: dsec.v1.NetworkLimits
+	(*Seccomp)(nil),       // 8: dsec.v1.Seccomp
+	(*Clocks)(nil),        // 9: dsec.v1.Clocks
+	(*Rlimits)(nil),       // 10: dsec.v1.Rlimits
+	nil,                   // 11: dsec.v1.Network.BundlesEntry
+	nil,                   // 12: dsec.v1.Network.PhasesEntry
+	nil,                   // 13: dsec.v1.NetworkPhase.BundlesEntry
 }
 var file_dsec_v1_spec_proto_depIdxs = []int32{
-	1, // 0: dsec.v1.Spec.io_limit:type_name -> dsec.v1.IOLimit
-	2, // 1: dsec.v1.Spec.fs:type_name -> dsec.v1.FileSystem
-	5, // 2: dsec.v1.Spec.network:type_name -> dsec.v1.Network
-	6, // 3: dsec.v1.Spec.seccomp:type_name -> dsec.v1.Seccomp
-	7, // 4: dsec.v1.Spec.session:type_name -> dsec.v1.Clocks
-	8, // 5: dsec.v1.Spec.rlimits:type_name -> dsec.v1.Rlimits
-	3, // 6: dsec.v1.FileSystem.rootfs:type_name -> dsec.v1.RootFS
-	4, // 7: dsec.v1.FileSystem.mounts:type_name -> dsec.v1.DataMount
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	1,  // 0: dsec.v1.Spec.io_limit:type_name -> dsec.v1.IOLimit
+	2,  // 1: dsec.v1.Spec.fs:type_name -> dsec.v1.FileSystem
+	5,  // 2: dsec.v1.Spec.network:type_name -> dsec.v1.Network
+	8,  // 3: dsec.v1.Spec.seccomp:type_name -> dsec.v1.Seccomp
+	9,  // 4: dsec.v1.Spec.session:type_name -> dsec.v1.Clocks
+	10, // 5: dsec.v1.Spec.rlimits:type_name -> dsec.v1.Rlimits
+	3,  // 6: dsec.v1.FileSystem.rootfs:type_name -> dsec.v1.RootFS
+	4,  // 7: dsec.v1.FileSystem.mounts:type_name -> dsec.v1.DataMount
+	11, // 8: dsec.v1.Network.bundles:type_name -> dsec.v1.Network.BundlesEntry
+	7,  // 9: dsec.v1.Network.limits:type_name -> dsec.v1.NetworkLimits
+	12, // 10: dsec.v1.Network.phases:type_name -> dsec.v1.Network.PhasesEntry
+	13, // 11: dsec.v1.NetworkPhase.bundles:type_name -> dsec.v1.NetworkPhase.BundlesEntry
+	7,  // 12: dsec.v1.NetworkPhase.limits:type_name -> dsec.v1.NetworkLimits
+	6,  // 13: dsec.v1.Network.PhasesEntry.value:type_name -> dsec.v1.NetworkPhase
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_dsec_v1_spec_proto_init() }
@@ -825,7 +1103,7 @@ func file_dsec_v1_spec_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dsec_v1_spec_proto_rawDesc), len(file_dsec_v1_spec_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -7,18 +7,49 @@ import (
 	"strings"
 )
 
-// ParseDomain reads NAME[:PORTS][/PROTOCOL]. It checks the form only; Compile checks the values.
+// ParseDomain reads NAME[:PORTS][/PROTOCOL][?ech=VALUE][&credential=NAME]. It checks the form only; Compile
+// checks the values.
 func ParseDomain(text string) (Domain, error) {
-	rest, proto, _ := strings.Cut(text, "/")
+	rule, options, hasOptions := strings.Cut(text, "?")
+	rest, proto, _ := strings.Cut(rule, "/")
 	name, ports, hasPorts := strings.Cut(rest, ":")
-	if name == "" || hasPorts && ports == "" || strings.HasSuffix(text, "/") || strings.Contains(proto, "/") {
-		return Domain{}, fmt.Errorf("%q is not NAME[:PORTS][/PROTOCOL], like api.example.com or db.example.com:5432/tcp", text)
+	bad := fmt.Errorf("%q is not NAME[:PORTS][/PROTOCOL], like api.example.com or db.example.com:5432/tcp", text)
+	if name == "" || hasPorts && ports == "" || strings.HasSuffix(rule, "/") || strings.Contains(proto, "/") {
+		return Domain{}, bad
 	}
-	return Domain{Name: name, Ports: ports, Protocol: Protocol(proto)}, nil
+	d := Domain{Name: name, Ports: ports, Protocol: Protocol(proto)}
+	if !hasOptions {
+		return d, nil
+	}
+	for o := range strings.SplitSeq(options, "&") {
+		key, value, _ := strings.Cut(o, "=")
+		switch {
+		case value == "":
+			return Domain{}, bad
+		case key == "ech" && d.ECH == "":
+			d.ECH = value
+		case key == "credential" && d.Credential == "":
+			d.Credential = value
+		default:
+			return Domain{}, fmt.Errorf("%q: the options of a name are ?ech=allow and ?credential=NAME, each once", text)
+		}
+	}
+	return d, nil
 }
 
-// String writes the text form, without ECH and Credential.
+// String writes the text form without options: what the rule matches.
 func (d Domain) String() string { return join(d.Name, d.Ports, d.Protocol) }
+
+// Text is the whole text form, which ParseDomain reads.
+func (d Domain) Text() string {
+	text, sep := d.String(), "?"
+	for _, o := range [][2]string{{"ech", d.ECH}, {"credential", d.Credential}} {
+		if o[1] != "" {
+			text, sep = text+sep+o[0]+"="+o[1], "&"
+		}
+	}
+	return text
+}
 
 // ParseRange reads ADDRESS[/BITS][:PORTS][/PROTOCOL]. It checks the form only.
 func ParseRange(text string) (Range, error) {

@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -84,4 +86,43 @@ func (p *Phases) list() string {
 		return "none (the policy has no phases)"
 	}
 	return strings.Join(p.Names(), ", ")
+}
+
+// phasesDocument is the stored form of Phases.
+type phasesDocument struct {
+	First  string                     `json:"first,omitempty"`
+	ByName map[string]json.RawMessage `json:"by_name"`
+}
+
+// MarshalJSON writes what LoadPhases reads. It holds no secret.
+func (p *Phases) MarshalJSON() ([]byte, error) {
+	d := phasesDocument{First: p.first, ByName: map[string]json.RawMessage{}}
+	for name, q := range p.byName {
+		b, err := q.MarshalJSON()
+		if err != nil {
+			return nil, err
+		}
+		d.ByName[name] = b
+	}
+	return json.Marshal(d)
+}
+
+// LoadPhases reads stored phases.
+func LoadPhases(data []byte) (*Phases, error) {
+	var d phasesDocument
+	if err := json.Unmarshal(data, &d); err != nil {
+		return nil, fmt.Errorf("stored egress phases: %w", err)
+	}
+	p := &Phases{byName: map[string]*Policy{}, first: d.First}
+	for name, b := range d.ByName {
+		q, err := Load(b)
+		if err != nil {
+			return nil, err
+		}
+		p.byName[name] = q
+	}
+	if p.byName[p.first] == nil {
+		return nil, fmt.Errorf("stored egress phases: there is no phase %q", p.first)
+	}
+	return p, nil
 }

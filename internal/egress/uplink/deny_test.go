@@ -329,4 +329,3 @@ func TestClosedPolicyHasNoDevice(t *testing.T) {
 	}
 	c.Close()
 }
-

@@ -280,7 +280,9 @@ func TestHTTPByRequest(t *testing.T) {
 			}
 		}
 	}
-	d := w.find("a request", func(d egress.Decision) bool { return d.Kind == egress.Request && d.Verdict == egress.Allow && d.Detail == "GET /old" })
+	d := w.find("a request", func(d egress.Decision) bool {
+		return d.Kind == egress.Request && d.Verdict == egress.Allow && d.Detail == "GET /old"
+	})
 	if d.Name != "good.test" || d.Protocol != policy.HTTP || d.Rule == "" {
 		t.Errorf("%+v", d)
 	}

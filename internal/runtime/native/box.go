@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -43,7 +44,10 @@ type box struct {
 	destroy   sync.Mutex    // one Destroy at a time
 }
 
-var _ runtime.Box = (*box)(nil)
+var (
+	_ runtime.Box       = (*box)(nil)
+	_ runtime.Networked = (*box)(nil)
+)
 
 // ID is the box's id.
 func (b *box) ID() string { return b.id }
@@ -159,6 +163,18 @@ func (b *box) Dial(ctx context.Context) (net.Conn, error) {
 		return nil, errdefs.Policyf(errdefs.BoxTampered, "box "+b.id, "make a new session", "the guest takes no connection: %w", err)
 	}
 	return conn, nil
+}
+
+// Netns opens the box's network namespace.
+func (b *box) Netns() (*os.File, error) {
+	f, err := os.Open("/proc/" + strconv.Itoa(b.pid) + "/ns/net")
+	if err == nil && b.alive() { // then the pid was not another process's when the file was opened
+		return f, nil
+	}
+	if f != nil {
+		f.Close()
+	}
+	return nil, b.gone()
 }
 
 // SetLimits replaces the limits.

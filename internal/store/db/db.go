@@ -111,6 +111,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.setProjectQuotaStmt, err = db.PrepareContext(ctx, setProjectQuota); err != nil {
 		return nil, fmt.Errorf("error preparing query SetProjectQuota: %w", err)
 	}
+	if q.setSpecStmt, err = db.PrepareContext(ctx, setSpec); err != nil {
+		return nil, fmt.Errorf("error preparing query SetSpec: %w", err)
+	}
 	if q.takeQuotaStmt, err = db.PrepareContext(ctx, takeQuota); err != nil {
 		return nil, fmt.Errorf("error preparing query TakeQuota: %w", err)
 	}
@@ -267,6 +270,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing setProjectQuotaStmt: %w", cerr)
 		}
 	}
+	if q.setSpecStmt != nil {
+		if cerr := q.setSpecStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing setSpecStmt: %w", cerr)
+		}
+	}
 	if q.takeQuotaStmt != nil {
 		if cerr := q.takeQuotaStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing takeQuotaStmt: %w", cerr)
@@ -345,6 +353,7 @@ type Queries struct {
 	revokeKeyStmt             *sql.Stmt
 	sessionsByRequestStmt     *sql.Stmt
 	setProjectQuotaStmt       *sql.Stmt
+	setSpecStmt               *sql.Stmt
 	takeQuotaStmt             *sql.Stmt
 	updateSessionStmt         *sql.Stmt
 }
@@ -382,6 +391,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		revokeKeyStmt:             q.revokeKeyStmt,
 		sessionsByRequestStmt:     q.sessionsByRequestStmt,
 		setProjectQuotaStmt:       q.setProjectQuotaStmt,
+		setSpecStmt:               q.setSpecStmt,
 		takeQuotaStmt:             q.takeQuotaStmt,
 		updateSessionStmt:         q.updateSessionStmt,
 	}

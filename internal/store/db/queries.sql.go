@@ -764,6 +764,23 @@ func (q *Queries) SetProjectQuota(ctx context.Context, arg SetProjectQuotaParams
 	return result.RowsAffected()
 }
 
+const setSpec = `-- name: SetSpec :execrows
+update sessions set spec = $1 where id = $2
+`
+
+type SetSpecParams struct {
+	Spec string
+	ID   string
+}
+
+func (q *Queries) SetSpec(ctx context.Context, arg SetSpecParams) (int64, error) {
+	result, err := q.exec(ctx, q.setSpecStmt, setSpec, arg.Spec, arg.ID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const takeQuota = `-- name: TakeQuota :execrows
 update projects set live = live + 1 where id = $1 and (max_live = 0 or live < max_live)
 `

@@ -1,0 +1,109 @@
+package control
+
+import (
+	"context"
+
+	"github.com/dsec-platform/dsec/internal/egress/policy"
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/node"
+	"github.com/dsec-platform/dsec/internal/runtime"
+	"github.com/dsec-platform/dsec/internal/session"
+	"github.com/dsec-platform/dsec/internal/spec"
+	"github.com/dsec-platform/dsec/internal/template"
+)
+
+// Networks compiles what sessions may reach. Nil results let nothing out.
+type Networks interface {
+	Compile(project string, t *template.Template, root runtime.Root, n *spec.Network) (*policy.Phases, error)
+}
+
+// Network acts on the way out of sessions. *Control implements it.
+type Network interface {
+	// SwitchNetwork puts a phase of the session's network in force ("": the policy outside of the phases), or
+	// another network in place of it. When it returns, what the new policy does not allow is cut.
+	SwitchNetwork(ctx context.Context, project, id, phase string, network *spec.Network) (node.NetworkState, error)
+	// CheckNetwork says what would be decided about a destination now.
+	CheckNetwork(ctx context.Context, project, id, host string, port uint16, transport policy.Protocol) (policy.Result, error)
+}
+
+var _ Network = (*Control)(nil)
+
+// compileNetwork checks a network against its template and its project's bound.
+func (c *Control) compileNetwork(project string, root *root, n *spec.Network) (*policy.Phases, error) {
+	if c.cfg.Networks != nil {
+		return c.cfg.Networks.Compile(project, root.template, root.runtime, n)
+	}
+	if n.Opens() {
+		return nil, errdefs.Userf(errdefs.Unsupported, "field network.egress_policy", "use egress_policy: deny", "this server lets no box out")
+	}
+	return nil, nil
+}
+
+func preflightOf(n *spec.Network) node.Preflight {
+	switch n.Preflight {
+	case spec.PreflightReach:
+		return node.PreflightReach
+	case spec.PreflightOff:
+		return node.PreflightOff
+	}
+	return node.PreflightResolve
+}
+
+// SwitchNetwork implements Network.
+func (c *Control) SwitchNetwork(ctx context.Context, project, id, phase string, network *spec.Network) (node.NetworkState, error) {
+	l, s, err := c.lookup(ctx, project, id)
+	if err != nil {
+		return node.NetworkState{}, err
+	}
+	if l == nil {
+		return node.NetworkState{}, ended(s)
+	}
+	if err := l.lock(ctx); err != nil {
+		return node.NetworkState{}, err
+	}
+	defer l.unlock()
+	row := l.current()
+	switch {
+	case row.Phase.Terminal() || row.Ending():
+		return node.NetworkState{}, ended(view(&l.rec, row))
+	case !row.Phase.AtLeast(session.Running):
+		e := errdefs.Userf(errdefs.Conflict, "session "+id, "wait until it is RUNNING", "it has no box yet: it is %s", row.Phase)
+		e.Retryable = true
+		return node.NetworkState{}, e
+	}
+	change := node.NetworkChange{Phase: phase}
+	if network != nil {
+		if l.root == nil {
+			return node.NetworkState{}, errdefs.Userf(errdefs.Conflict, "session "+id, "make a new session", "its template is gone, against which the network would be checked")
+		}
+		if change.Network, err = c.compileNetwork(project, l.root, network); err != nil {
+			return node.NetworkState{}, err
+		}
+		if change.Network == nil { // it lets nothing out
+			if change.Network, err = network.Compile(policy.Options{}); err != nil {
+				return node.NetworkState{}, err
+			}
+		}
+	}
+	// What is begun is brought to its end.
+	ctx = context.WithoutCancel(ctx)
+	state, err := c.node.SwitchNetwork(ctx, id, change)
+	if err != nil || network == nil {
+		return state, err
+	}
+	kept := *network
+	l.network.Store(&kept)
+	return state, c.store.SetNetwork(ctx, id, network)
+}
+
+// CheckNetwork implements Network.
+func (c *Control) CheckNetwork(ctx context.Context, project, id, host string, port uint16, transport policy.Protocol) (policy.Result, error) {
+	l, s, err := c.lookup(ctx, project, id)
+	if err != nil {
+		return policy.Result{}, err
+	}
+	if l == nil {
+		return policy.Result{}, ended(s)
+	}
+	return c.node.CheckNetwork(ctx, id, host, port, transport)
+}

@@ -1,0 +1,238 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/egress"
+	"github.com/dsec-platform/dsec/internal/egress/policy"
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/runtime"
+)
+
+// NetworkState is what is in force of a session's network.
+type NetworkState struct {
+	Phase string // empty: the policy outside of the phases
+	Mode  policy.Mode
+	Stats egress.Stats
+}
+
+// network is a box's way out.
+type network struct {
+	mu     sync.Mutex // one switch at a time; guards all
+	phases *policy.Phases
+	phase  string
+	link   egress.Link // nil: nothing has been let out yet
+	closed bool
+}
+
+// networkMeta is the journal's form of a network. It has no secrets: credentials are named only.
+type networkMeta struct {
+	Phases json.RawMessage `json:"phases"`
+	Phase  string          `json:"phase,omitempty"`
+}
+
+func metaOf(phases *policy.Phases, phase string) (*networkMeta, error) {
+	if phases == nil {
+		return nil, nil
+	}
+	b, err := json.Marshal(phases)
+	if err != nil {
+		return nil, errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "network", "%w", err)
+	}
+	return &networkMeta{Phases: b, Phase: phase}, nil
+}
+
+// preflight looks at the names of the first policy while the box is made; the result is asked for once.
+func (n *Node) preflight(ctx context.Context, req *CreateRequest) func() ([]egress.Preflight, error) {
+	if req.Network == nil || !req.Network.Needed() || n.cfg.Egress == nil || req.Preflight == PreflightOff {
+		return func() ([]egress.Preflight, error) { return nil, nil }
+	}
+	type outcome struct {
+		found []egress.Preflight
+		err   error
+	}
+	done := make(chan outcome, 1)
+	n.wg.Go(func() {
+		found, err := n.cfg.Egress.Preflight(ctx, req.Network.First(), req.Preflight == PreflightReach)
+		done <- outcome{found, err}
+	})
+	return func() ([]egress.Preflight, error) {
+		o := <-done
+		return o.found, o.err
+	}
+}
+
+// openNetwork gives the session's box its way out.
+func (n *Node) openNetwork(ctx context.Context, s *session, req *CreateRequest, bound *Bound, preflight func() ([]egress.Preflight, error)) error {
+	if req.Network == nil {
+		return nil
+	}
+	_, b := s.current()
+	lap := time.Now()
+	found, err := preflight()
+	if err == nil {
+		err = n.attachNetwork(ctx, b, req.Network, req.Network.First().Phase(), egress.Attachment{Resolved: found})
+	}
+	bound.Timing["network"] = time.Since(lap)
+	return err
+}
+
+// attachNetwork starts to serve the box under the policy of a phase.
+func (n *Node) attachNetwork(ctx context.Context, b *box, phases *policy.Phases, phase string, a egress.Attachment) error {
+	b.net.mu.Lock()
+	defer b.net.mu.Unlock()
+	b.net.phases, b.net.phase = phases, phase
+	if !phases.Needed() {
+		return nil
+	}
+	p, err := phases.Phase(phase)
+	if err != nil {
+		return err
+	}
+	return n.link(ctx, b, p, a)
+}
+
+// link makes the box's link. b.net.mu is held.
+func (n *Node) link(ctx context.Context, b *box, p *policy.Policy, a egress.Attachment) error {
+	if b.net.closed {
+		return errdefs.Policyf(errdefs.BoxGone, "box "+b.id, "make a new session", "it is being removed")
+	}
+	if n.cfg.Egress == nil {
+		return noEgress("this node lets no box out")
+	}
+	r, ok := b.runtimeBox().(runtime.Networked)
+	if !ok {
+		return noEgress("the runtime of this box has no network namespace to serve")
+	}
+	b.mu.Lock()
+	m := b.meta
+	b.mu.Unlock()
+	a.Box = egress.Identity{Box: b.id, Session: m.Session, Project: m.Project}
+	a.Netns, a.Policy = r.Netns, p
+	link, err := n.cfg.Egress.Attach(ctx, a)
+	if err != nil {
+		return errdefs.From(err)
+	}
+	b.net.link = link
+	return nil
+}
+
+func noEgress(why string) error {
+	return errdefs.Userf(errdefs.Unsupported, "field network.egress_policy", "use egress_policy: deny", "%s", why)
+}
+
+// resumeNetwork takes over the way out of a box that was adopted. Where that fails the box has
+// none until its policy is switched: what it asks for fails, and nothing hangs.
+func (n *Node) resumeNetwork(ctx context.Context, b *box, m *networkMeta) {
+	phases, err := policy.LoadPhases(m.Phases)
+	if err == nil {
+		err = n.attachNetwork(ctx, b, phases, m.Phase, egress.Attachment{Resume: true})
+	}
+	if err != nil {
+		n.log.Error("the network of an adopted box could not be taken over; it has none now", "box", b.id, "err", err)
+	}
+}
+
+// closeNetwork lets go of the box's namespace, which would outlive the box else.
+func (b *box) closeNetwork() {
+	b.net.mu.Lock()
+	defer b.net.mu.Unlock()
+	b.net.closed = true
+	if b.net.link != nil {
+		_ = b.net.link.Close(false)
+		b.net.link = nil
+	}
+}
+
+// SwitchNetwork implements API.
+func (n *Node) SwitchNetwork(ctx context.Context, session string, change NetworkChange) (NetworkState, error) {
+	if err := n.enter(); err != nil {
+		return NetworkState{}, err
+	}
+	defer n.wg.Done()
+	s := n.session(session)
+	if s == nil {
+		return NetworkState{}, unknown(session)
+	}
+	state, b := s.current()
+	if b == nil || state != Live && state != Suspended {
+		return NetworkState{}, unfit(s, state)
+	}
+	b.net.mu.Lock()
+	defer b.net.mu.Unlock()
+	phases, phase := b.net.phases, change.Phase
+	if change.Network != nil {
+		phases, phase = change.Network, change.Network.First().Phase()
+	}
+	if phases == nil {
+		return NetworkState{}, errdefs.Userf(errdefs.NotFound, "phase "+phase, "give a whole network instead", "the session's network has no phases")
+	}
+	p, err := phases.Phase(phase)
+	if err != nil {
+		return NetworkState{}, err
+	}
+	m, err := metaOf(phases, phase)
+	if err != nil {
+		return NetworkState{}, err
+	}
+	// Journaled first: after a crash in between, the new policy is in force a little earlier than said.
+	if err := n.journal.append(&record{Kind: recNetwork, Box: b.id, Network: m}); err != nil {
+		return NetworkState{}, err
+	}
+	switch {
+	case b.net.link != nil:
+		err = b.net.link.Switch(ctx, p)
+	case !p.Closed():
+		err = n.link(ctx, b, p, egress.Attachment{})
+	}
+	if err != nil {
+		if old, merr := metaOf(b.net.phases, b.net.phase); merr == nil {
+			n.note(&record{Kind: recNetwork, Box: b.id, Network: old})
+		}
+		return NetworkState{}, errdefs.From(err)
+	}
+	b.net.phases, b.net.phase = phases, phase
+	b.mu.Lock()
+	b.meta.Network = m
+	b.mu.Unlock()
+	return b.net.state(), nil
+}
+
+// CheckNetwork implements API.
+func (n *Node) CheckNetwork(_ context.Context, session, host string, port uint16, transport policy.Protocol) (policy.Result, error) {
+	s := n.session(session)
+	if s == nil {
+		return policy.Result{}, unknown(session)
+	}
+	state, b := s.current()
+	if b == nil {
+		return policy.Result{}, unfit(s, state)
+	}
+	b.net.mu.Lock()
+	defer b.net.mu.Unlock()
+	if b.net.link != nil {
+		return b.net.link.Check(host, port, transport), nil
+	}
+	p, err := policy.Compile(policy.Spec{Mode: policy.Deny}, policy.Options{Phase: b.net.phase})
+	if err != nil {
+		return policy.Result{}, err
+	}
+	return p.Check(host, port, transport), nil
+}
+
+// state is what is in force. w.mu is held.
+func (w *network) state() NetworkState {
+	st := NetworkState{Phase: w.phase, Mode: policy.Deny}
+	if w.phases != nil {
+		if p, err := w.phases.Phase(w.phase); err == nil {
+			st.Mode = p.Mode()
+		}
+	}
+	if w.link != nil {
+		st.Stats = w.link.Stats()
+	}
+	return st
+}
