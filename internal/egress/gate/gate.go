@@ -80,8 +80,11 @@ func (g *Gate) Record(d egress.Decision) { g.rec.Record(d) }
 func (g *Gate) Refuse(d egress.Decision) {
 	d.Verdict = egress.Deny
 	g.rec.Record(d)
-	g.state.Load().refusals.Spend(1)
+	g.Charge()
 }
+
+// Charge makes the box pay for work as for a refusal, without a record.
+func (g *Gate) Charge() { g.state.Load().refusals.Spend(1) }
 
 // Pace says how long to leave the box's packets in its own queue: it was refused more than its limit.
 func (g *Gate) Pace() time.Duration { return min(g.state.Load().refusals.Wait(), 50*time.Millisecond) }

@@ -41,7 +41,7 @@ func (g *Gate) Judge(to netip.AddrPort, transport policy.Protocol) Verdict {
 	}
 	byAddr := p.Addr(a, to.Port(), transport)
 	v.Reason = byAddr.Reason
-	read := false
+	read, secret := false, false
 	for _, name := range g.pins.Names(a) {
 		m := p.Host(name, to.Port(), transport)
 		switch {
@@ -53,12 +53,13 @@ func (g *Gate) Judge(to netip.AddrPort, transport policy.Protocol) Verdict {
 			if !v.Match.OK {
 				v.Match, v.Name = m, name
 			}
-		case !byAddr.OK || m.Credential != "":
+		default:
 			read = true
+			secret = secret || m.Credential != ""
 		}
 	}
 	switch {
-	case read:
+	case secret, read && !v.Match.OK && !byAddr.OK: // where it may go unread anyway, reading would stop nothing
 		v.Match, v.Name, v.Reason = policy.Match{}, "", ""
 	case v.Match.OK:
 		v.Reason = ""
@@ -98,8 +99,9 @@ func (g *Gate) JudgeName(ctx context.Context, name string, port uint16) Verdict 
 	return v
 }
 
-// Said judges the name that a client says it wants at an address, as proto.
-func (g *Gate) Said(name string, to netip.AddrPort, proto policy.Protocol) policy.Match {
+// Said judges the name that a client says it wants at an address, as proto. byName tells that the match is about
+// the name, and not about the address whatever the name.
+func (g *Gate) Said(name string, to netip.AddrPort, proto policy.Protocol) (m policy.Match, byName bool) {
 	p := g.Policy()
 	folded, ok := policy.Fold(name)
 	refused := policy.ServerNameRefused
@@ -107,22 +109,19 @@ func (g *Gate) Said(name string, to netip.AddrPort, proto policy.Protocol) polic
 		refused = policy.HostRefused
 	}
 	byAddr := p.Addr(to.Addr(), to.Port(), policy.TCP)
-	if !ok {
-		if byAddr.OK {
-			return byAddr
-		}
-		return policy.Match{Reason: refused}
+	if ok {
+		m = p.Host(folded, to.Port(), policy.TCP)
 	}
-	m := p.Host(folded, to.Port(), policy.TCP)
+	fits := m.OK && (m.Protocol == proto || m.Protocol == policy.TCP)
 	switch {
-	case m.OK && g.pins.Has(folded, to.Addr()) && (m.Protocol == proto || m.Protocol == policy.TCP):
-		return m
+	case fits && g.pins.Has(folded, to.Addr()):
+		return m, true
 	case byAddr.OK:
-		return byAddr
-	case m.OK && (m.Protocol == proto || m.Protocol == policy.TCP):
-		return policy.Match{Reason: policy.NameUnpinned}
+		return byAddr, false
+	case fits:
+		return policy.Match{Reason: policy.NameUnpinned}, false
 	}
-	return policy.Match{Reason: refused}
+	return policy.Match{Reason: refused}, false
 }
 
 // Resolve gives the addresses of a name that the box may be told, and pins them. Private and

@@ -31,6 +31,7 @@ func (s *Stack) filter(frame []byte) bool {
 	eth := header.Ethernet(frame)
 	switch eth.Type() {
 	case header.ARPProtocolNumber:
+		s.gate.Charge()
 		return true
 	case header.IPv4ProtocolNumber:
 	case header.IPv6ProtocolNumber:
@@ -60,6 +61,7 @@ func (s *Stack) filter(frame []byte) bool {
 		return true
 	case header.ICMPv4ProtocolNumber:
 		if dst == link.Gateway || dst == link.DNSAddr {
+			s.gate.Charge()
 			return true
 		}
 		// Only requests are attempts; what answers something (unreachable, reply) is not answered.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/time/rate"
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -72,11 +73,15 @@ func (s *Stack) start() error {
 	st.SetICMPLimit(rate.Limit(icmpRate))
 	st.SetICMPBurst(icmpRate)
 	sack := tcpip.TCPSACKEnabled(true)
+	// Nothing is lost between the stack and the box: an answer that is late waits for a processor, and sending
+	// again would only make it later.
+	minRTO := tcpip.TCPMinRTOOption(time.Second)
+	recovery := tcpip.TCPRecovery(0) // without probes, for the same reason
 	moderate := tcpip.TCPModerateReceiveBufferOption(true)
 	for _, o := range []tcpip.SettableTransportProtocolOption{
 		&tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: 256 << 10, Max: maxBuffer},
 		&tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: 256 << 10, Max: maxBuffer},
-		&sack, &moderate,
+		&sack, &moderate, &minRTO, &recovery,
 	} {
 		if err := st.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
 			return fmt.Errorf("netstack: %v", err)

@@ -346,3 +346,18 @@ func TestWebSocket(t *testing.T) {
 		t.Errorf("the cut took %v", d)
 	}
 }
+
+// Names with different rules behind one address and port.
+func TestNamesThatShareAnAddress(t *testing.T) {
+	w := webWorld(t)
+	b := w.attach(whitelist(t, []string{"good.test:443/tls", "also.test:443/tcp"}))
+	b.must("good.test")
+	if _, err := b.client().Get("https://evil.test/"); err == nil {
+		t.Error("another name was let out")
+	}
+	for _, n := range []string{"good.test", "also.test"} {
+		if code, body := get(t, b.client(), "https://"+n+"/"); code != 200 {
+			t.Errorf("%s: %d %s", n, code, body)
+		}
+	}
+}

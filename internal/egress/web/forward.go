@@ -82,7 +82,7 @@ func (c *connection) prepare(req *http.Request) *refusal {
 	if _, ok := req.Header["User-Agent"]; !ok {
 		req.Header["User-Agent"] = []string{""} // none, instead of Go's
 	}
-	if !strings.EqualFold(req.Header.Get("Upgrade"), "websocket") {
+	if u := req.Header["Upgrade"]; len(u) != 1 || !strings.EqualFold(u[0], "websocket") {
 		// HTTP/2 in the clear would hide the hosts of its requests.
 		req.Header.Del("Upgrade")
 		req.Header.Del("Http2-Settings")

@@ -111,14 +111,14 @@ func (c *connection) route(req *http.Request) *refusal {
 	if no != nil {
 		return no
 	}
-	m := c.f.Gate().Said(name, c.f.Addr(), proto)
+	m, byName := c.f.Gate().Said(name, c.f.Addr(), proto)
 	if m.OK && c.name != "" && name != c.name {
 		m = policy.Match{Reason: policy.HostRefused}
 	}
 	if !m.OK {
 		return &refusal{status: http.StatusForbidden, reason: m.Reason}
 	}
-	if m.Protocol != proto {
+	if !byName {
 		name = ""
 	}
 	if !c.f.Allow(name, m, egress.Decision{Kind: egress.Request, Detail: detail(req), Credential: m.Credential}) {

@@ -157,7 +157,7 @@ func (c *connection) routeProxy(req *http.Request) *refusal {
 	}
 	m := v.Match
 	if !m.OK {
-		m = c.g.Said(host, c.up.f.Addr(), policy.HTTP)
+		m, _ = c.g.Said(host, c.up.f.Addr(), policy.HTTP)
 	}
 	if !m.OK {
 		return &refusal{status: http.StatusForbidden, reason: m.Reason}

@@ -84,7 +84,7 @@ func serveTLS(f *gate.Flow, box Box, early []byte, h hello.Hello, err error) {
 		return
 	}
 	name, _ := policy.Fold(h.Name)
-	m := g.Said(h.Name, f.Addr(), policy.TLS)
+	m, byName := g.Said(h.Name, f.Addr(), policy.TLS)
 	d := egress.Decision{Name: clean(h.Name), Protocol: policy.TLS}
 	switch {
 	case !m.OK && h.Name == "":
@@ -100,8 +100,8 @@ func serveTLS(f *gate.Flow, box Box, early []byte, h hello.Hello, err error) {
 		refuse(f, box, d)
 		return
 	}
-	if m.Protocol != policy.TLS {
-		name = "" // a rule about the address let it out
+	if !byName {
+		name = ""
 	}
 	if m.Credential != "" {
 		intercept(f, box, early, name, m)
