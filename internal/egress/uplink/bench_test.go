@@ -261,10 +261,77 @@ func BenchmarkThousandConnections(b *testing.B) {
 		b.ReportMetric(float64(time.Since(begin).Milliseconds()), "ms-all")
 		b.ReportMetric(percentile(took, 100), "ms-slowest")
 		b.ReportMetric(float64(failed.Load()), "failed")
+		b.ReportMetric(box.retransmitted(b), "retransmitted")
 		b.StopTimer()
 		time.Sleep(2 * time.Second) // the limit of connects fills up again
 		b.StartTimer()
 	}
+}
+
+// retransmitted counts the segments that the box's kernel sent again: each is a stall.
+func (b *testBox) retransmitted(t testing.TB) (n float64) {
+	if err := b.Do(func() error {
+		data, err := os.ReadFile("/proc/thread-self/net/snmp")
+		var keys []string
+		for l := range strings.Lines(string(data)) {
+			f := strings.Fields(l)
+			switch {
+			case f[0] != "Tcp:":
+			case keys == nil:
+				keys = f
+			default:
+				n, err = strconv.ParseFloat(f[slices.Index(keys, "RetransSegs")], 64)
+			}
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// BenchmarkReattach measures how fast the next daemon takes over many boxes.
+func BenchmarkReattach(b *testing.B) {
+	w := newWorld(b)
+	w.Handle(egresstest.GoodAddr+":7000", func(c net.Conn) { _, _ = io.Copy(c, c) })
+	p := whitelist(b, nil, egresstest.GoodAddr)
+	const n = 200
+	for range b.N {
+		var boxes []*testBox
+		for range n {
+			x := w.attach(p)
+			c, err := x.dial("tcp4", egresstest.GoodAddr+":7000")
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { c.Close() })
+			boxes = append(boxes, x)
+		}
+		_ = w.net.Close()
+		w.net = New(w.Config())
+		start := time.Now()
+		var wg sync.WaitGroup
+		var failed atomic.Int64
+		for _, x := range boxes {
+			wg.Go(func() {
+				if _, err := w.net.Attach(b.Context(), egress.Attachment{Box: egress.Identity{Box: "b"}, Netns: x.Open, Policy: p, Resume: true}); err != nil {
+					failed.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		b.ReportMetric(float64(time.Since(start).Milliseconds()), "ms-all")
+		for _, x := range boxes {
+			c, err := x.dial("tcp4", egresstest.GoodAddr+":7000")
+			if err != nil {
+				failed.Add(1)
+				continue
+			}
+			c.Close()
+		}
+		b.ReportMetric(float64(failed.Load()), "failed")
+	}
+	_ = w.net.Close()
 }
 
 // BenchmarkFlood measures what a box that floods refused datagrams costs the daemon and its neighbours.
