@@ -155,6 +155,9 @@ func (n *networks) Log(ctx context.Context, q *dsecv1.LogRequest, stream dsecv1c
 			return err
 		}
 	}
+	if news == nil {
+		return nil
+	}
 	var last time.Time
 	if len(found) > 0 {
 		last = found[len(found)-1].Time

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/dsec-platform/dsec/internal/control"
+	"github.com/dsec-platform/dsec/internal/egress/policy"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestclient"
 	"github.com/dsec-platform/dsec/internal/node"
@@ -35,6 +36,7 @@ type boxes struct {
 	live     map[string]*fakeBox
 	created  map[string]int // creations that succeeded, by session
 	claims   map[string]node.CreateRequest
+	switched []node.NetworkChange
 
 	onCreate  func(ctx context.Context, req node.CreateRequest) error
 	onDestroy func(session string) error
@@ -156,6 +158,17 @@ func (b *boxes) Inventory(context.Context) ([]node.Inventory, error) {
 		out = append(out, box.Inventory)
 	}
 	return out, nil
+}
+
+func (b *boxes) SwitchNetwork(_ context.Context, _ string, c node.NetworkChange) (node.NetworkState, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.switched = append(b.switched, c)
+	return node.NetworkState{Phase: c.Phase}, nil
+}
+
+func (b *boxes) CheckNetwork(_ context.Context, _, host string, port uint16, _ policy.Protocol) (policy.Result, error) {
+	return policy.Result{Host: host, Port: port}, nil
 }
 
 func (b *boxes) Inspect(_ context.Context, session string) (*node.Inspect, error) {

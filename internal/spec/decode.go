@@ -69,6 +69,8 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, path string) {
 		d.mapping(n, v, path)
 	case reflect.Slice:
 		d.sequence(n, v, path)
+	case reflect.Map:
+		d.named(n, v, path)
 	case reflect.Pointer:
 		p := reflect.New(v.Type().Elem())
 		d.decode(n, p.Elem(), path)
@@ -122,7 +124,36 @@ func (d *decoder) sequence(n *yaml.Node, v reflect.Value, path string) {
 	v.Set(out)
 }
 
-// maxItems bounds every list of a spec.
+// named fills a map by names that the text chooses.
+func (d *decoder) named(n *yaml.Node, v reflect.Value, path string) {
+	if n.Kind != yaml.MappingNode {
+		d.problem(n, path, "write it as `name: value` lines, indented below it", "is %s, not a mapping", kindOf(n))
+		return
+	}
+	if len(n.Content)/2 > maxItems {
+		d.problem(n, path, "split it up", "has %d entries, more than %d", len(n.Content)/2, maxItems)
+		return
+	}
+	out := reflect.MakeMapWithSize(v.Type(), len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, val := n.Content[i], n.Content[i+1]
+		if key.Kind != yaml.ScalarNode {
+			d.problem(key, path, "use a plain word as the name", "has a name that is %s", kindOf(key))
+			continue
+		}
+		name := reflect.ValueOf(key.Value).Convert(v.Type().Key())
+		if out.MapIndex(name).IsValid() {
+			d.problem(key, join(path, key.Value), "keep one of the two", "is given twice")
+			continue
+		}
+		value := reflect.New(v.Type().Elem()).Elem()
+		d.decode(val, value, join(path, key.Value))
+		out.SetMapIndex(name, value)
+	}
+	v.Set(out)
+}
+
+// maxItems bounds every list and every map of a spec.
 const maxItems = 4096
 
 func (d *decoder) size(n *yaml.Node, v reflect.Value, path string) {
