@@ -123,13 +123,16 @@ func (f *Flow) Cut(reason policy.Reason) {
 // still says so.
 func (f *Flow) Allow(name string, m policy.Match, d egress.Decision) bool {
 	f.mu.Lock()
-	f.name, f.match, f.spoke = name, m, true
+	f.name, f.match = name, m
 	cut := f.reason != ""
 	f.mu.Unlock()
 	if cut || !f.allowedBy(f.g.Policy()) {
 		f.Cut(policy.PolicyChanged)
 		return false
 	}
+	f.mu.Lock()
+	f.spoke = true
+	f.mu.Unlock()
 	d.Verdict, d.Rule, d.Protocol, d.Name = egress.Allow, m.Rule, m.Protocol, name
 	f.fill(&d)
 	f.g.rec.Record(d)

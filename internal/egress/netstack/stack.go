@@ -77,11 +77,15 @@ func (s *Stack) start() error {
 	// again would only make it later.
 	minRTO := tcpip.TCPMinRTOOption(time.Second)
 	recovery := tcpip.TCPRecovery(0) // without probes, for the same reason
+	// A closed connection costs memory until it is forgotten, a box may make a thousand a second, and no
+	// late segment wanders on this wire.
+	timeWait := tcpip.TCPTimeWaitTimeoutOption(time.Second)
+	linger := tcpip.TCPLingerTimeoutOption(5 * time.Second)
 	moderate := tcpip.TCPModerateReceiveBufferOption(true)
 	for _, o := range []tcpip.SettableTransportProtocolOption{
 		&tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: 256 << 10, Max: maxBuffer},
 		&tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: 256 << 10, Max: maxBuffer},
-		&sack, &moderate, &minRTO, &recovery,
+		&sack, &moderate, &minRTO, &recovery, &timeWait, &linger,
 	} {
 		if err := st.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
 			return fmt.Errorf("netstack: %v", err)

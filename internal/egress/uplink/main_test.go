@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -129,4 +130,13 @@ func notFound(err error) bool {
 
 func (b *testBox) resolverDial(_ context.Context, network, _ string) (net.Conn, error) {
 	return b.dial(network, link.DNSAddr.String()+":53")
+}
+
+func countFDs(t testing.TB) int {
+	t.Helper()
+	d, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(d)
 }
