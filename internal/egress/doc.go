@@ -12,7 +12,10 @@
 //	policy.CompilePhases ── Preflight ── Attach ── Switch (any number of times) ── Close
 //	                                       ▲  after a restart of the daemon, with Resume
 //
-// The parts, each in its own package below: policy (pure), link (TAP and endpoint), netstack (TCP, UDP,
-// ICMP), dns, hello (TLS), web (HTTP), gate (the judge of one box), resolve (upstream resolver), limit, audit,
-// credential, proxy, bundle; uplink puts them together and is what implements Network.
+// The parts, each in its own package below: policy (pure) says what is allowed; gate is the judge of one
+// box, with its pins (pin) and limits (limit), the node's resolver (resolve) and records (audit); link is the
+// TAP and its endpoint, netstack the stack over it, proxy the explicit proxy; web judges TLS (hello) and
+// HTTP, relay moves bytes, dns is the wire of the box's resolver. bundle and credential read what the
+// operator and the template say, boxenv is what programs in the box read; uplink puts all together and is
+// what implements Network. egresstest is a small internet for tests.
 package egress
