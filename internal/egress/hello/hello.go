@@ -42,21 +42,30 @@ const (
 )
 
 // Parse reads the hello at the start of b, which may go on after it.
-func Parse(b []byte) (Hello, error) {
-	msg, err := handshake(b)
+func Parse(b []byte) (Hello, error) { return new(Parser).Parse(b) }
+
+// Parser reads one hello that comes in pieces. What it has read it does not read again, so that a
+// client that sends single bytes costs no more than one that does not.
+type Parser struct {
+	off    int // of the first record that was not whole
+	joined []byte
+}
+
+// Parse reads on; b is everything that came so far.
+func (p *Parser) Parse(b []byte) (Hello, error) {
+	msg, err := p.handshake(b)
 	if err != nil {
 		return Hello{}, err
 	}
 	return parse(msg)
 }
 
-// handshake joins the records' payloads until the first message is whole.
-func handshake(b []byte) ([]byte, error) {
-	var joined []byte
-	for off := 0; ; {
-		rest := b[off:]
+// handshake joins the payloads of whole records until the first message is whole.
+func (p *Parser) handshake(b []byte) ([]byte, error) {
+	for {
+		rest := b[p.off:]
 		if len(rest) > 0 && rest[0] != recordHandshake {
-			if off == 0 {
+			if p.off == 0 {
 				return nil, ErrNotTLS
 			}
 			return nil, ErrMalformed
@@ -68,27 +77,24 @@ func handshake(b []byte) ([]byte, error) {
 			return nil, more(b)
 		}
 		n := int(binary.BigEndian.Uint16(rest[3:]))
-		if n == 0 || n > maxRecord {
+		if n == 0 || n > maxRecord || p.off == 0 && len(rest) > 5 && rest[5] != clientHello {
 			return nil, ErrMalformed
 		}
-		whole := len(rest) >= 5+n
-		joined = append(joined, rest[5:min(5+n, len(rest))]...)
-		if len(joined) > 0 && joined[0] != clientHello {
-			return nil, ErrMalformed
-		}
-		if len(joined) >= 4 {
-			size := int(joined[1])<<16 | int(joined[2])<<8 | int(joined[3])
-			if size > Max {
-				return nil, ErrMalformed
-			}
-			if len(joined) >= 4+size {
-				return joined[4 : 4+size], nil
-			}
-		}
-		if !whole {
+		if len(rest) < 5+n {
 			return nil, more(b)
 		}
-		off += 5 + n
+		p.joined = append(p.joined, rest[5:5+n]...)
+		p.off += 5 + n
+		if len(p.joined) < 4 {
+			continue
+		}
+		size := int(p.joined[1])<<16 | int(p.joined[2])<<8 | int(p.joined[3])
+		if size > Max {
+			return nil, ErrMalformed
+		}
+		if len(p.joined) >= 4+size {
+			return p.joined[4 : 4+size], nil
+		}
 	}
 }
 

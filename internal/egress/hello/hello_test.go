@@ -48,14 +48,18 @@ func TestRealHello(t *testing.T) {
 	raw := capture(t, &tls.Config{ServerName: "api.example.com", NextProtos: []string{"h2", "http/1.1"}})
 	for _, n := range []int{1, 3, 50, 1 << 14} {
 		b := split(raw, n)
+		var p Parser
 		for cut := range len(b) {
-			if _, err := Parse(b[:cut]); !errors.Is(err, ErrMore) {
+			if _, err := p.Parse(b[:cut]); !errors.Is(err, ErrMore) {
 				t.Fatalf("records of %d, %d bytes of %d: %v", n, cut, len(b), err)
 			}
 		}
-		h, err := Parse(append(b, "application data"...))
+		h, err := p.Parse(append(b, "application data"...))
 		if err != nil || h.Name != "api.example.com" || len(h.ALPN) != 2 || h.ECH {
 			t.Errorf("records of %d: %+v, %v", n, h, err)
+		}
+		if whole, err := Parse(b); err != nil || whole.Name != h.Name {
+			t.Errorf("records of %d at once: %+v, %v", n, whole, err)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/dsec-platform/dsec/internal/egress/gate"
 	"github.com/dsec-platform/dsec/internal/egress/policy"
@@ -61,14 +62,19 @@ func (c *connection) forward(req *http.Request) bool {
 	}
 	ok := c.answerWith(req, resp)
 	_ = resp.Body.Close()
+	late := time.NewTimer(bodyGrace)
+	defer late.Stop()
 	select {
 	case err := <-sent:
 		return ok && err == nil
-	default:
+	case <-late.C:
 		c.closeAll(sent)
 		return false
 	}
 }
+
+// bodyGrace is how long the rest of a body may take when the answer has come already.
+const bodyGrace = 2 * time.Second
 
 // closeAll ends both connections, so that a body that is still on its way ends too.
 func (c *connection) closeAll(sent <-chan error) {

@@ -50,6 +50,7 @@ func Serve(f *gate.Flow, box Box) {
 func peek(box net.Conn) (early []byte, h hello.Hello, err error) {
 	buf := make([]byte, 2048)
 	n := 0
+	var p hello.Parser
 	for {
 		m, failed := box.Read(buf[n:])
 		n += m
@@ -57,7 +58,7 @@ func peek(box net.Conn) (early []byte, h hello.Hello, err error) {
 			return buf[:n], h, nil
 		}
 		if n > 0 {
-			if h, err = hello.Parse(buf[:n]); !errors.Is(err, hello.ErrMore) {
+			if h, err = p.Parse(buf[:n]); !errors.Is(err, hello.ErrMore) {
 				return buf[:n], h, err
 			}
 		}
