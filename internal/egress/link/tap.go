@@ -18,10 +18,10 @@ const (
 	sysctlPrefix = "/proc/sys/net/"
 )
 
-// sysctls are set in the box's namespace: without a daemon connects fail at once, and there is no IPv6.
+// sysctls are set in the box's namespace before the device is made: without a daemon connects fail at once, and
+// the device has no IPv6 (loopback keeps its own).
 var sysctls = []struct{ path, value string }{
 	{"ipv4/conf/all/ignore_routes_with_linkdown", "1"},
-	{"ipv6/conf/all/disable_ipv6", "1"},
 	{"ipv6/conf/default/disable_ipv6", "1"},
 }
 

@@ -101,6 +101,9 @@ func (p *Policy) Host(name string, port uint16, transport Protocol) Match {
 			return p.rules[i].match(proto)
 		}
 	}
+	if p.mode == Open && transport != UDP { // the name is inside the bound, else it would not be OK
+		return Match{OK: true, Rule: openRule, Protocol: TCP}
+	}
 	return p.otherwise(PortNotAllowed, transport)
 }
 

@@ -166,6 +166,12 @@ func TestBound(t *testing.T) {
 			t.Errorf("%s is beyond the bound", name)
 		}
 	}
+	within := compile(t, Spec{Mode: Open}, Options{Bound: &Bound{Open: true, Domains: []string{"*.corp.test"}}})
+	for host, want := range map[string]bool{"a.corp.test": true, "a.other.test": false, "203.0.113.1": false} {
+		if r := within.Check(host, 22, TCP); r.Allowed != want {
+			t.Errorf("open within a bound: %+v", r)
+		}
+	}
 	b := o
 	b.Bundles = map[string]Bundle{"pypi": {Domains: []Domain{{Name: "outside.test"}}}}
 	if _, err := Compile(Spec{Mode: Whitelist, Bundles: map[string]bool{"pypi": true}}, b); err == nil {
