@@ -185,7 +185,9 @@ func BenchmarkStream(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+		used := cpu(b)
 		d := drain(down, 2*time.Second)
+		used = cpu(b) - used
 		down.Close()
 		up, err := box.dial("tcp4", egresstest.GoodAddr+":7001")
 		if err != nil {
@@ -197,6 +199,7 @@ func BenchmarkStream(b *testing.B) {
 		b.ReportMetric(d, "MB/s-down")
 		b.ReportMetric(u, "MB/s-up")
 		b.ReportMetric(d/lo, "down/loopback")
+		b.ReportMetric(used.Seconds()/(d*2/1000), "cpu-s/GB-down") // both ends and the daemon
 	}
 }
 
@@ -215,16 +218,19 @@ func BenchmarkFiftyBoxes(b *testing.B) {
 			conns = append(conns, c)
 		}
 		got := make([]float64, n)
+		used := cpu(b)
 		var wg sync.WaitGroup
 		for i, c := range conns {
 			wg.Go(func() { got[i] = drain(c, 4*time.Second); c.Close() })
 		}
 		wg.Wait()
+		used = cpu(b) - used
 		sum := 0.0
 		for _, x := range got {
 			sum += x
 		}
 		b.ReportMetric(sum, "MB/s-total")
+		b.ReportMetric(used.Seconds()/(sum*4/1000), "cpu-s/GB")
 		b.ReportMetric(slices.Min(got)/(sum/n), "slowest/mean")
 		b.ReportMetric(slices.Max(got)/(sum/n), "fastest/mean")
 	}
