@@ -7,11 +7,10 @@ import (
 
 // bound is a compiled Bound; the nil *bound allows all.
 type bound struct {
-	src   *Bound
-	any   bool
-	pats  []pattern
-	nets  []netip.Prefix
-	texts []string
+	src  *Bound
+	any  bool
+	pats []pattern
+	nets []netip.Prefix
 }
 
 func (ps *Problems) bound(b *Bound) *bound {
