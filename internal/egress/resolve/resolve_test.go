@@ -29,15 +29,22 @@ type server struct {
 
 func serve(t *testing.T, answer func(q *dnsmessage.Message, tcp bool) []*dnsmessage.Message) *server {
 	t.Helper()
-	pc, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var pc net.PacketConn
+	var ln net.Listener
+	for try := 0; ; try++ { // until a port is free in both
+		var err error
+		if pc, err = net.ListenPacket("udp4", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		if ln, err = net.Listen("tcp4", pc.LocalAddr().String()); err == nil {
+			break
+		}
+		pc.Close()
+		if try > 50 {
+			t.Fatal(err)
+		}
 	}
 	s := &server{addr: netip.MustParseAddrPort(pc.LocalAddr().String())}
-	ln, err := net.Listen("tcp4", s.addr.String())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var wg sync.WaitGroup
 	t.Cleanup(func() { pc.Close(); ln.Close(); wg.Wait() })
 	handle := func(b []byte, tcp bool, send func([]byte)) {
