@@ -138,3 +138,10 @@ func (r *rig) cli(args ...string) (string, error) {
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
+
+// in gives the rig to a subtest.
+func (r *rig) in(t *testing.T) *rig {
+	sub := *r
+	sub.t = t
+	return &sub
+}

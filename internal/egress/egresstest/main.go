@@ -79,6 +79,10 @@ func parent(addrs []string) int {
 	}
 	for ns, dev := range map[string]string{node: uplink, world: "dsec-peer"} {
 		if err := within(ns, func() error {
+			// No packet without a cause: neighbours are not probed again after a while.
+			if err := os.WriteFile("/proc/sys/net/ipv4/neigh/"+dev+"/delay_first_probe_time", []byte("3600"), 0); err != nil {
+				return err
+			}
 			return os.WriteFile("/proc/sys/net/ipv6/conf/"+dev+"/disable_ipv6", []byte("1"), 0)
 		}); err != nil && !os.IsNotExist(err) {
 			fmt.Fprintln(os.Stderr, err)
