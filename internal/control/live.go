@@ -8,6 +8,7 @@ import (
 
 	"github.com/dsec-platform/dsec/internal/egress/policy"
 	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/runtime"
 	"github.com/dsec-platform/dsec/internal/session"
 	"github.com/dsec-platform/dsec/internal/spec"
 	"github.com/dsec-platform/dsec/internal/store"
@@ -51,6 +52,7 @@ type payload struct {
 	code    *code    // nil for none
 	codeDir string
 	network *policy.Phases
+	mounts  []runtime.DataMount // the platform's own
 }
 
 func newLive(ctx context.Context, rec store.Session) *live {

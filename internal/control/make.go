@@ -47,15 +47,14 @@ func (c *Control) make(r *request, req *CreateRequest) {
 		return
 	}
 	defer code.drop()
-	network, err := c.compileNetwork(r.project, root, &req.Spec.Network)
+	common, err := c.surround(r.project, root, req)
 	if err != nil {
 		settleAll(missing, err)
 		return
 	}
-	env := environment(root.template.Env, req)
 	for len(missing) > 0 {
 		n := min(chunk, len(missing))
-		if err := c.makeChunk(r, req, root, payload{env: env, codeDir: req.CodeDir, network: network}, code, missing[:n]); err != nil {
+		if err := c.makeChunk(r, req, root, common, code, missing[:n]); err != nil {
 			settleAll(missing[n:], err)
 			return
 		}

@@ -2,7 +2,9 @@ package control
 
 import (
 	"context"
+	"slices"
 
+	"github.com/dsec-platform/dsec/internal/egress/boxenv"
 	"github.com/dsec-platform/dsec/internal/egress/policy"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/node"
@@ -15,6 +17,8 @@ import (
 // Networks compiles what sessions may reach. Nil results let nothing out.
 type Networks interface {
 	Compile(project string, t *template.Template, root runtime.Root, n *spec.Network) (*policy.Phases, error)
+	// Trusted gives what makes boxes of a project trust its authority: files and variables, none where it has no credential.
+	Trusted(project string, root runtime.Root) ([]runtime.DataMount, []string, error)
 }
 
 // Network acts on the way out of sessions. *Control implements it.
@@ -37,6 +41,35 @@ func (c *Control) compileNetwork(project string, root *root, n *spec.Network) (*
 		return nil, errdefs.Userf(errdefs.Unsupported, "field network.egress_policy", "use egress_policy: deny", "this server lets no box out")
 	}
 	return nil, nil
+}
+
+// surround makes of a template and a request what a box is made with. The code is not in it.
+func (c *Control) surround(project string, root *root, req *CreateRequest) (payload, error) {
+	p := payload{codeDir: req.CodeDir}
+	var err error
+	if p.network, err = c.compileNetwork(project, root, &req.Spec.Network); err != nil {
+		return p, err
+	}
+	var base []string
+	if p.network != nil {
+		base = boxenv.Impatient()
+	}
+	base = append(base, root.template.Env...)
+	if c.cfg.Networks != nil {
+		mounts, trust, err := c.cfg.Networks.Trusted(project, root.runtime)
+		if err != nil {
+			return p, err
+		}
+		// A box is shown what its owner mounts there instead.
+		covered := func(m runtime.DataMount) bool {
+			return slices.ContainsFunc(req.Spec.FS.Mounts, func(own spec.DataMount) bool { return below(m.Target, []string{own.Target}) })
+		}
+		if !slices.ContainsFunc(mounts, covered) {
+			p.mounts, base = mounts, append(base, trust...)
+		}
+	}
+	p.env = environment(base, req)
+	return p, nil
 }
 
 func preflightOf(n *spec.Network) node.Preflight {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
@@ -153,6 +154,7 @@ func (c *Control) command(l *live, row session.Row, p *payload) node.CreateReque
 	spec := &l.rec.Spec
 	claim := spec.Claim()
 	claim.Env = p.env
+	claim.Mounts = append(slices.Clip(claim.Mounts), p.mounts...)
 	if claim.Hostname == "" {
 		claim.Hostname = row.ID
 	}

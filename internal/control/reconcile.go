@@ -110,8 +110,13 @@ func (c *Control) again(l *live, row session.Row) {
 	case l.root == nil:
 		c.conclude(l, session.Fail{Err: errdefs.Userf(errdefs.NotFound, "template "+l.rec.Template, "import it again, and create the session again", "it was removed while the session waited")})
 	default:
+		p, err := c.surround(l.rec.Project, l.root, &CreateRequest{Spec: l.rec.Spec, Env: l.rec.Env, CodeDir: "/workspace"})
+		if err != nil { // the operator bounds more than when it was queued
+			c.conclude(l, session.Fail{Err: errdefs.From(err)})
+			return
+		}
 		l.mu.Lock()
-		l.payload = &payload{env: environment(l.root.template.Env, &CreateRequest{Env: l.rec.Env}), codeDir: "/workspace"}
+		l.payload = &p
 		l.mu.Unlock()
 		c.mu.Lock()
 		c.queue.Readmit(l.rec.ID, false)

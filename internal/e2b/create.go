@@ -185,7 +185,11 @@ func keepsMemory(field string) error {
 func (f *Facade) request(q newSandbox, t *Resolved) (control.CreateRequest, error) {
 	s := spec.Resolve(t.Template.Spec, overrides(t.Template))
 	var err error
-	if s.Network, err = q.network.policy(s.Network); err != nil {
+	standard := s.Network
+	if t.Template.Spec.Network.EgressPolicy == "" {
+		standard = f.cfg.Network
+	}
+	if s.Network, err = q.network.policy(standard); err != nil {
 		return control.CreateRequest{}, err
 	}
 	if _, err := spec.Check(&s, f.cfg.Runtimes...); err != nil {

@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,8 +62,8 @@ func TestNothingIsIgnored(t *testing.T) {
 		{"mcp", `{"x":{}}`}, {"iam", `{"tokens":{"a":{}}}`}, {"volumeMounts", `[{"name":"v","path":"/v"}]`}, {"autoPauseMemory", `false`},
 		{"autoResume", `{"enabled":true}`}, {"frobnicate", `true`}, {"Timeout", `3`}, {"envvars", `{"A":"b"}`},
 		{"network", `{"egressProxy":{"address":"p:1"}}`}, {"network", `{"rules":{"a.com":[{}]}}`}, {"network", `{"maskRequestHost":"x"}`},
-		{"network", `{"httpsPorts":[443]}`}, {"network", `{"novel":1}`}, {"network", `{"allowOut":["pypi.org"]}`},
-		{"network", `{"denyOut":["example.com"]}`}, {"network", `{"denyOut":["0.0.0.0/0"],"allowOut":["pypi.org"]}`},
+		{"network", `{"httpsPorts":[443]}`}, {"network", `{"novel":1}`},
+		{"network", `{"denyOut":["example.com"]}`},
 	} {
 		err := accepts(fmt.Sprintf(`{"templateID":"t",%q:%s}`, c.field, c.value))
 		e := errdefs.From(err)
@@ -113,6 +114,7 @@ func TestSecretsAreNotSaidBack(t *testing.T) {
 func TestPolicies(t *testing.T) {
 	no, yes := false, true
 	deny, open := spec.Network{EgressPolicy: spec.EgressDeny}, spec.Network{EgressPolicy: spec.EgressOpen}
+	some := spec.Network{EgressPolicy: spec.EgressWhitelist, AllowedDomains: []string{"b.com"}}
 	all := []string{"0.0.0.0/0"}
 	for _, c := range []struct {
 		name     string
@@ -128,13 +130,18 @@ func TestPolicies(t *testing.T) {
 		{"no internet but some", network{internet: &no, allowOut: []string{"a.com"}}, deny, spec.EgressWhitelist},
 		{"some denied where nothing goes out", network{denyOut: []string{"10.0.0.0/8"}}, deny, spec.EgressDeny},
 		{"some denied of everything", network{denyOut: []string{"10.0.0.0/8"}}, open, ""},
-		{"allowed against the operator", network{allowOut: []string{"a.com"}}, deny, ""},
+		{"some allowed where nothing goes out", network{allowOut: []string{"a.com"}}, deny, spec.EgressWhitelist},
+		{"some denied of some", network{denyOut: []string{"10.0.0.0/8"}}, some, ""},
 		{"a name denied", network{denyOut: []string{"a.com"}}, deny, ""},
 	} {
 		got, err := c.n.policy(c.standard)
 		if (err != nil) != (c.want == "") || got.EgressPolicy != c.want {
 			t.Errorf("%s: %+v %v", c.name, got, err)
 		}
+	}
+	more := network{allowOut: []string{"a.com", "1.2.3.4"}}
+	if got, err := more.policy(some); err != nil || !slices.Equal(got.AllowedDomains, []string{"b.com", "a.com"}) || !slices.Equal(got.AllowedIPs, []string{"1.2.3.4"}) || len(some.AllowedDomains) != 1 {
+		t.Errorf("on top of the operator's: %+v %v", got, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/spec"
 )
 
 // Config of a facade. Sandboxes must be set.
@@ -18,6 +19,8 @@ type Config struct {
 	Templates Templates
 	// Runtimes are the runtimes that a template's spec may name; none means native alone.
 	Runtimes []string
+	// Network is what a sandbox gets whose template and creator say none; empty: deny.
+	Network spec.Network
 	// Domain is told to SDKs, which address the ports of a sandbox as <port>-<id>.<domain>; empty: none is told.
 	Domain string
 	Logger *slog.Logger // nil: slog.Default
@@ -36,6 +39,7 @@ func New(cfg Config) *Facade {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
+	cfg.Network = spec.Resolve(spec.Sandbox{Network: cfg.Network}, spec.Sandbox{}).Network
 	f := &Facade{cfg: cfg, log: cfg.Logger, routes: http.NewServeMux()}
 	f.mount()
 	return f

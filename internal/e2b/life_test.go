@@ -203,7 +203,7 @@ func TestRefusals(t *testing.T) {
 		{400, "POST", one + "/fork", `{"count":2}`, "fork"}, {400, "POST", one + "/snapshots", `{}`, "snapshots"}, {400, "GET", "/snapshots", "", "snapshots"},
 		{400, "POST", "/volumes", `{"name":"v"}`, "volumes"}, {400, "GET", "/volumes/x", "", "volumes"}, {400, "GET", "/secrets", "", "secrets"}, {400, "GET", "/teams", "", "teams"},
 		{400, "POST", one + "/pause", `{"memory":false}`, "memory"}, {400, "POST", "/v2" + one + "/connect", `{"memory":false}`, "memory"},
-		{400, "PUT", one + "/network", `{"allowOut":["pypi.org"],"denyOut":["0.0.0.0/0"]}`, "egress_policy"}, {400, "PUT", one + "/network", `{"novel":{"a":1}}`, "novel"},
+		{400, "PUT", one + "/network", `{"allowOut":["not a name"],"denyOut":["0.0.0.0/0"]}`, "allowed_domains"}, {400, "PUT", one + "/network", `{"novel":{"a":1}}`, "novel"},
 		{400, "PUT", one + "/network", `{"dnsServers":["1.1.1.1"]}`, "dnsServers"},
 		{400, "GET", one + "/metrics?novel=1", "", "novel"}, {400, "GET", one + "/logs?limit=x", "", "limit"}, {400, "POST", one + "/timeout", `{}`, "timeout"},
 		{400, "POST", one + "/timeout", `{"timeout":-5}`, "timeout"}, {413, "POST", "/v2/sandboxes", `{"templateID":"` + strings.Repeat("x", 1<<20) + `"}`, "request body"},
@@ -216,6 +216,22 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, same := range []string{`{}`, `{"allow_internet_access":false}`, `{"denyOut":["0.0.0.0/0"]}`, `{"allow_internet_access":true,"allowOut":[]}`} {
 		call(t, 204, "PUT", one+"/network", same) // it has that policy
+	}
+}
+
+// TestNetworkUpdate: an update is in force when it is answered, and replaces everything.
+func TestNetworkUpdate(t *testing.T) {
+	needsServer(t)
+	id := sandbox(t, "")
+	one := "/sandboxes/" + id
+	call(t, 204, "PUT", one+"/network", `{"allowOut":["192.0.2.7","*.files.test"],"denyOut":["0.0.0.0/0"]}`)
+	a := call(t, 200, "GET", one, "")
+	if !strings.Contains(string(a.body), `"egressPolicy":"whitelist"`) || !strings.Contains(string(a.body), "192.0.2.7") || !strings.Contains(string(a.body), "*.files.test") {
+		t.Errorf("after the update: %s", a.body)
+	}
+	call(t, 204, "PUT", one+"/network", `{}`)
+	if a := call(t, 200, "GET", one, ""); !strings.Contains(string(a.body), `"egressPolicy":"deny"`) || strings.Contains(string(a.body), "192.0.2.7") {
+		t.Errorf("cleared: %s", a.body)
 	}
 }
 

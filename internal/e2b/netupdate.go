@@ -2,13 +2,12 @@ package e2b
 
 import (
 	"net/http"
-	"slices"
 
-	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/spec"
 )
 
-// updateNetwork replaces what a sandbox may reach. A policy that it has already is no change.
+// updateNetwork replaces what a sandbox may reach: when it answers, the new policy is in force and
+// what it does not allow is cut. What is not said is as for a create that does not say it.
 func (f *Facade) updateNetwork(w http.ResponseWriter, r *http.Request) error {
 	o, err := readObject(w, r)
 	if err != nil {
@@ -22,7 +21,7 @@ func (f *Facade) updateNetwork(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	want, err := q.policy(spec.Default().Network)
+	want, err := q.policy(f.cfg.Network)
 	if err != nil {
 		return err
 	}
@@ -31,13 +30,9 @@ func (f *Facade) updateNetwork(w http.ResponseWriter, r *http.Request) error {
 	if _, err := spec.Check(&asked, f.cfg.Runtimes...); err != nil {
 		return err
 	}
-	if !sameNetwork(want, s.Spec.Network) {
-		return errdefs.Userf(errdefs.Unsupported, "sandbox "+s.ID, "create another one with this network", "its policy cannot be changed while it runs")
+	if _, err := f.cfg.Sandboxes.control.SwitchNetwork(r.Context(), s.Project, s.ID, "", &want); err != nil {
+		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
-}
-
-func sameNetwork(a, b spec.Network) bool {
-	return a.EgressPolicy == b.EgressPolicy && slices.Equal(a.AllowedDomains, b.AllowedDomains) && slices.Equal(a.AllowedIPs, b.AllowedIPs)
 }

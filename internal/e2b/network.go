@@ -73,25 +73,28 @@ func (n *network) policy(standard spec.Network) (spec.Network, error) {
 			return spec.Network{}, errdefs.Userf(errdefs.InvalidArgument, "field network.denyOut", "write addresses or CIDR blocks", "%q is neither", clip(d))
 		}
 	}
+	// What stands in allowOut is let out whatever else is denied.
+	var allowed spec.Network
+	for _, a := range n.allowOut {
+		if isRange(a) {
+			allowed.AllowedIPs = append(allowed.AllowedIPs, a)
+		} else {
+			allowed.AllowedDomains = append(allowed.AllowedDomains, a)
+		}
+	}
 	denyAll := n.internet != nil && !*n.internet || slices.Contains(n.denyOut, "0.0.0.0/0")
 	switch {
-	case len(n.allowOut) > 0 && denyAll:
-		out := spec.Network{EgressPolicy: spec.EgressWhitelist}
-		for _, a := range n.allowOut {
-			if isRange(a) {
-				out.AllowedIPs = append(out.AllowedIPs, a)
-			} else {
-				out.AllowedDomains = append(out.AllowedDomains, a)
-			}
-		}
-		return out, nil
+	case len(n.allowOut) > 0 && (denyAll || standard.EgressPolicy == spec.EgressDeny):
+		allowed.EgressPolicy = spec.EgressWhitelist
+		allowed.Limits, allowed.Preflight = standard.Limits, standard.Preflight
+		return allowed, nil
 	case denyAll:
 		return spec.Network{EgressPolicy: spec.EgressDeny}, nil
 	case standard.EgressPolicy != spec.EgressDeny && len(n.denyOut) > 0:
 		return spec.Network{}, errdefs.Userf(errdefs.Unsupported, "field network.denyOut", `deny "0.0.0.0/0" and name what is allowed in allowOut`, "single destinations cannot be denied here")
-	case standard.EgressPolicy == spec.EgressDeny && len(n.allowOut) > 0:
-		return spec.Network{}, errdefs.Userf(errdefs.Unsupported, "field network.allowOut", "leave it out, or ask the operator for another policy",
-			"the operator's policy lets nothing out")
+	case standard.EgressPolicy == spec.EgressWhitelist:
+		standard.AllowedDomains = slices.Concat(standard.AllowedDomains, allowed.AllowedDomains)
+		standard.AllowedIPs = slices.Concat(standard.AllowedIPs, allowed.AllowedIPs)
 	}
 	return standard, nil // without a way out, whatever is denied is denied
 }

@@ -13,6 +13,7 @@ import (
 type Control interface {
 	control.API
 	control.Deadlines
+	control.Network
 	Locate(ctx context.Context, id string) (*control.Session, error)
 	Reach(ctx context.Context, id string, resume bool) (guest guestclient.API, release func(), err error)
 }

@@ -5,8 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/dsec-platform/dsec/internal/egress/site"
 	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/site"
 	"github.com/dsec-platform/dsec/internal/spec"
 	"github.com/dsec-platform/dsec/internal/template"
 )

@@ -5,9 +5,9 @@ import (
 
 	"github.com/dsec-platform/dsec/internal/egress"
 	"github.com/dsec-platform/dsec/internal/egress/credential"
-	"github.com/dsec-platform/dsec/internal/egress/site"
 	"github.com/dsec-platform/dsec/internal/egress/trail"
 	"github.com/dsec-platform/dsec/internal/egress/uplink"
+	"github.com/dsec-platform/dsec/internal/site"
 )
 
 // way is what boxes get out by.
@@ -20,10 +20,6 @@ type way struct {
 // egress composes the way out. Devices of boxes outlive it.
 func (s *server) egress(registry prometheus.Registerer) (*way, error) {
 	c := s.cfg.File.Egress
-	rules, err := site.New(c)
-	if err != nil {
-		return nil, err
-	}
 	resolvers, err := c.Addresses()
 	if err != nil {
 		return nil, err
@@ -33,6 +29,10 @@ func (s *server) egress(registry prometheus.Registerer) (*way, error) {
 		return nil, err
 	}
 	credentials, err := credential.Open(s.path("egress/authorities"), c.Credentials)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := site.New(c, site.Trust{Credentials: credentials, Dir: s.path("egress/trusted")})
 	if err != nil {
 		return nil, err
 	}

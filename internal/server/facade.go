@@ -14,5 +14,5 @@ func (s *server) facade(ctl *control.Control, builds *build.Service) (*e2b.Facad
 		return nil, err
 	}
 	boxes := e2b.NewSandboxes(ctl, tokens)
-	return e2b.New(e2b.Config{Sandboxes: boxes, Templates: tmpl.New(builds, s.log), Envd: s.envd(), Domain: s.domain(), Logger: s.log}), nil
+	return e2b.New(e2b.Config{Sandboxes: boxes, Templates: tmpl.New(builds, s.log), Envd: s.envd(), Domain: s.domain(), Network: s.cfg.File.Egress.Standard, Logger: s.log}), nil
 }

@@ -130,6 +130,9 @@ func (s *Store) Credential(project, name string) (egress.Credential, bool) {
 	return c, ok
 }
 
+// Has tells whether a project has any secret.
+func (s *Store) Has(project string) bool { return len(s.secrets[project]) > 0 }
+
 // Certificate implements egress.Credentials.
 func (s *Store) Certificate(project, host string) (*tls.Certificate, error) {
 	a, err := s.Authority(project)

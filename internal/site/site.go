@@ -33,6 +33,8 @@ type Config struct {
 	// one a project is not bounded.
 	Projects map[string]Bound `yaml:"projects"`
 	Default  *Bound           `yaml:"default"`
+	// Standard is the network of sandboxes of compatibility APIs that do not say one; empty: deny.
+	Standard spec.Network `yaml:"standard"`
 	// KeepLog bounds the record of decisions of a project, bytes; 0: 256 MiB.
 	KeepLog spec.Bytes `yaml:"keep_log"`
 }
@@ -51,6 +53,7 @@ func (b *Bound) policy() *policy.Bound {
 
 // Site compiles networks. Safe for concurrent use.
 type Site struct {
+	trust    Trust
 	operator map[string]policy.Bundle
 	bounds   map[string]*policy.Bound
 	standard *policy.Bound
@@ -59,9 +62,9 @@ type Site struct {
 	derived map[string]map[string]policy.Bundle // by template version
 }
 
-// New reads the operator's bundles and checks the bounds.
-func New(c Config) (*Site, error) {
-	s := &Site{bounds: map[string]*policy.Bound{}, derived: map[string]map[string]policy.Bundle{}}
+// New reads the operator's bundles and checks the bounds and the standard network.
+func New(c Config, t Trust) (*Site, error) {
+	s := &Site{trust: t, bounds: map[string]*policy.Bound{}, derived: map[string]map[string]policy.Bundle{}}
 	var err error
 	if c.Bundles != "" {
 		if s.operator, err = bundle.Read(c.Bundles); err != nil {
@@ -74,6 +77,9 @@ func New(c Config) (*Site, error) {
 	for _, name := range slices.Sorted(maps.Keys(c.Projects)) {
 		b := c.Projects[name]
 		s.bounds[name] = b.policy()
+	}
+	if err := checkStandard(&c.Standard); err != nil {
+		return nil, err
 	}
 	for name, b := range s.bounds {
 		if err := checkBound(b); err != nil {
@@ -91,6 +97,18 @@ func New(c Config) (*Site, error) {
 func checkBound(b *policy.Bound) error {
 	_, err := policy.Compile(policy.Spec{}, policy.Options{Bound: b})
 	return err
+}
+
+// checkStandard checks what needs no template.
+func checkStandard(n *spec.Network) error {
+	if len(n.Phases) > 0 {
+		return errdefs.Userf(errdefs.InvalidArgument, "egress.standard.phases", "write one policy", "a standard network has no phases")
+	}
+	s := spec.Resolve(spec.Sandbox{Network: *n}, spec.Sandbox{})
+	if _, err := spec.Check(&s); err != nil {
+		return errdefs.Userf(errdefs.InvalidArgument, "egress.standard", "", "%w", err)
+	}
+	return nil
 }
 
 // Addresses reads ADDRESS[:PORT] of name servers.
