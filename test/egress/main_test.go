@@ -62,7 +62,11 @@ func start(t *testing.T, more ...string) *rig {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	d, err := launch.Start(ctx, launch.Options{Binary: binary(), DataDir: dir, Args: []string{"--config=" + config}})
+	authorities := filepath.Join(dir, "authorities.pem")
+	if err := os.WriteFile(authorities, lab.CA.PEM, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := launch.Start(ctx, launch.Options{Binary: binary(), DataDir: dir, Args: []string{"--config=" + config}, Env: []string{"SSL_CERT_FILE=" + authorities}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,93 @@
+package egress
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/egress/boxenv"
+	"github.com/dsec-platform/dsec/internal/egress/egresstest"
+	dsec "github.com/dsec-platform/dsec/sdk/go"
+)
+
+// The tools that tasks use work in a box through the operator's bundles, and without them fail at once; the
+// record names what was missing, whatever the tool says itself.
+func TestToolsInABox(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "bundles.yaml")
+	var lines []string
+	for _, name := range []string{"pypi", "npm", "go", "git", "apt"} {
+		lines = append(lines, "  "+name+": {allowed_domains: ["+name+".corp.test]}")
+	}
+	if err := os.WriteFile(file, []byte("bundles:\n"+strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, "  bundles: "+file)
+	r.DNS.Set("*.corp.test", egresstest.GoodAddr)
+	h := egresstest.Packages(t, dir)
+	r.HTTP(egresstest.GoodAddr+":443", true, h)
+	r.HTTP(egresstest.GoodAddr+":80", false, h)
+
+	const authorities = "/workspace/authorities.pem"
+	env := map[string]string{"GOPROXY": "https://go.corp.test", "GOSUMDB": "off", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local", "GOPATH": "/workspace/go", "GOCACHE": "/workspace/gocache", "GIT_TERMINAL_PROMPT": "0"}
+	for _, kv := range boxenv.Trust(authorities) {
+		k, v, _ := strings.Cut(kv, "=")
+		env[k] = v
+	}
+	s, err := r.c.Create(t.Context(), dsec.CreateOptions{Env: env, SpecYAML: `{mem_limit: 1Gi, network: {egress_policy: deny, preflight: "off", phases: {
+  setup: {egress_policy: whitelist, allowed_domains: ["unrelated.test"]},
+  agent: {egress_policy: whitelist, bundles: {pypi: true, npm: true, go: true, git: true, apt: true}}}}}`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.WriteFile(t.Context(), authorities, strings.NewReader(string(r.CA.PEM)), dsec.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	tools := []struct{ probe, host, script string }{
+		{"curl --version", "npm.corp.test", "curl -sS --fail https://npm.corp.test/hello"},
+		{"python3 -m pip --version", "pypi.corp.test", "python3 -m pip download -q --no-deps --no-cache-dir --index-url https://pypi.corp.test/simple/ --no-input -d /workspace/wheels standin"},
+		{"npm --version", "npm.corp.test", "cd /workspace && npm --registry https://npm.corp.test/ --cache /workspace/npm pack standin"},
+		{"go version", "go.corp.test", "mkdir -p /workspace/mod && cd /workspace/mod && { [ -f go.mod ] || echo module x.test > go.mod; } && go mod download corp.test/m@v1.0.0"},
+		{"git --version", "git.corp.test", "git ls-remote --exit-code https://git.corp.test/git/x.git main"},
+		{"apt-get --version", "apt.corp.test", `cd /workspace && mkdir -p apt/lists/partial apt/archives/partial && touch apt/status && echo "deb [trusted=yes] http://apt.corp.test/debian x main" > sources.list &&
+apt-get -q -o Dir::Etc::sourcelist=/workspace/sources.list -o Dir::Etc::sourceparts=/dev/null -o Dir::State=/workspace/apt -o Dir::State::status=/workspace/apt/status -o Dir::Cache=/workspace/apt \
+-o APT::Sandbox::User= -o Acquire::Retries=0 -o Acquire::Languages=none -o APT::Update::Error-Mode=any update`},
+	}
+	var have []int
+	for i, tool := range tools {
+		if out, code := r.sh(s, tool.probe); code != 0 {
+			t.Logf("%s: not in the template, not tried: %s", strings.Fields(tool.probe)[0], lastLine(out))
+			continue
+		}
+		have = append(have, i)
+	}
+	if len(have) < 2 {
+		t.Fatalf("only %d of the tools are in the template", len(have))
+	}
+	for _, i := range have {
+		began := time.Now()
+		out, code := r.sh(s, tools[i].script)
+		t.Logf("%s refused in %v: %s", tools[i].probe, time.Since(began).Round(time.Millisecond), lastLine(out))
+		if code == 0 || time.Since(began) > 20*time.Second {
+			t.Errorf("%s without its bundle: exit %d in %v: %s", tools[i].probe, code, time.Since(began), out)
+		}
+		if out, err := r.cli("net", "explain", s.ID()); err != nil || !strings.Contains(out, tools[i].host) {
+			t.Errorf("explain does not name %s: %v %s", tools[i].host, err, out)
+		}
+	}
+	if out, err := r.cli("net", "switch", s.ID(), "agent"); err != nil {
+		t.Fatalf("switch: %v %s", err, out)
+	}
+	for _, i := range have {
+		if out, code := r.sh(s, tools[i].script); code != 0 {
+			t.Errorf("%s through its bundle: exit %d: %s", tools[i].probe, code, out)
+		}
+	}
+}
+
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}
