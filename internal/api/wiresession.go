@@ -46,6 +46,10 @@ func wireBox(b *node.Inspect) *dsecv1.Box {
 		Id: b.Box, State: b.State, Runtime: b.Runtime, Template: b.Template, Since: wireTime(b.Since), LastActive: wireTime(b.LastActive),
 		IdleMs: b.IdleFor.Milliseconds(), RunningOps: int32(b.RunningOps), Pooled: b.Pooled, ColdReason: b.ColdReason,
 		Limits: &dsecv1.Limits{Memory: b.Limits.Memory, Cpu: b.Limits.CPU, Pids: b.Limits.Pids, ReadBps: b.Limits.ReadBPS, WriteBps: b.Limits.WriteBPS},
+		Network: &dsecv1.BoxNetwork{
+			Phase: b.Network.Phase, EgressPolicy: string(b.Network.Mode), Open: b.Network.Stats.Open, Allowed: b.Network.Stats.Allowed,
+			Refused: b.Network.Stats.Refused, SentBytes: b.Network.Stats.Sent, ReceivedBytes: b.Network.Stats.Received,
+		},
 		Usage: &dsecv1.Usage{
 			Memory: b.Usage.Memory, MemoryPeak: b.Usage.MemoryPeak, MemoryLimit: b.Usage.MemoryLimit, CpuMs: float64(b.Usage.CPU) / float64(time.Millisecond),
 			Pids: b.Usage.Pids, ReadBytes: b.Usage.ReadBytes, WriteBytes: b.Usage.WriteBytes, StoreUsed: b.Usage.StoreUsed, StoreLimit: b.Usage.StoreLimit, OomKills: b.Usage.OOMKills,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
 	dsec "github.com/dsec-platform/dsec/sdk/go"
 )
 
@@ -95,5 +96,18 @@ func inspectRows(in *dsec.Inspection, now time.Time) [][]string {
 		[]string{"processes", fmt.Sprintf("%d of %d", u.GetPids(), l.GetPids())},
 		[]string{"writable store", fmt.Sprintf("%s of %s", size(u.GetStoreUsed()), size(u.GetStoreLimit()))},
 		[]string{"out of memory", fmt.Sprintf("%d kills", u.GetOomKills())},
+		[]string{"network", networkText(b.GetNetwork())},
 	)
+}
+
+// networkText says what is in force, and what came of it where anything could.
+func networkText(n *dsecv1.BoxNetwork) string {
+	text := n.GetEgressPolicy()
+	if p := n.GetPhase(); p != "" {
+		text += " in phase " + p
+	}
+	if n.GetAllowed()+n.GetRefused() == 0 {
+		return text
+	}
+	return fmt.Sprintf("%s: %d open, %d allowed, %d refused, %s out, %s in", text, n.GetOpen(), n.GetAllowed(), n.GetRefused(), size(n.GetSentBytes()), size(n.GetReceivedBytes()))
 }

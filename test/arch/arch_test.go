@@ -68,6 +68,7 @@ var forbidden = []struct {
 	{"internal/spec", []string{module + "/internal/node", module + "/internal/control", module + "/internal/api", "net/http"}, "a spec is plain data"},
 	{"internal/mcp", []string{module + "/internal/node", module + "/internal/control", module + "/internal/store", module + "/internal/api", module + "/internal/runtime", module + "/internal/server", module + "/internal/cli"}, "MCP is served by a client of the wire"},
 	{"internal/egress/...", []string{module + "/internal/node", module + "/internal/control", module + "/internal/store", module + "/internal/api", module + "/internal/session", module + "/internal/runtime"}, "egress serves every runtime and knows none of them"},
+	{"internal/site", []string{module + "/internal/node", module + "/internal/control", module + "/internal/store", module + "/internal/api", module + "/internal/session", "net/http"}, "what the operator says is below who asks"},
 	{"internal/egress/policy", []string{"net", "os", "io/fs", "net/http", "time", "log/slog"}, "a policy is pure: what it says depends on nothing but its text"},
 	{"internal/egress/hello", []string{"net", "os", "time"}, "a parser of hostile bytes does no I/O"},
 	{"internal/egress/dns", []string{"net", "os"}, "a parser of hostile bytes does no I/O"},

@@ -89,6 +89,9 @@ func TestPhases(t *testing.T) {
 	if out, _ := r.sh(s, get); !strings.Contains(out, "200") {
 		t.Fatalf("the first phase is setup: %s", out)
 	}
+	if out, err := r.cli("inspect", s.ID()); err != nil || !strings.Contains(out, "whitelist in phase setup: ") {
+		t.Errorf("inspect: %v %s", err, out)
+	}
 	if out, err := r.cli("net", "switch", s.ID(), "agent"); err != nil {
 		t.Fatalf("switch: %v %s", err, out)
 	}

@@ -1765,7 +1765,9 @@ type Box struct {
 	// Limits in force.
 	Limits *Limits `protobuf:"bytes,11,opt,name=limits,proto3" json:"limits,omitempty"`
 	// Counters.
-	Usage         *Usage `protobuf:"bytes,12,opt,name=usage,proto3" json:"usage,omitempty"`
+	Usage *Usage `protobuf:"bytes,12,opt,name=usage,proto3" json:"usage,omitempty"`
+	// Its way out.
+	Network       *BoxNetwork `protobuf:"bytes,13,opt,name=network,proto3" json:"network,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1884,6 +1886,114 @@ func (x *Box) GetUsage() *Usage {
 	return nil
 }
 
+func (x *Box) GetNetwork() *BoxNetwork {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+// BoxNetwork is what is in force of a box's network, and what has become of it since the server
+// serves the box.
+type BoxNetwork struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The phase in force; empty: the policy outside of the phases.
+	Phase string `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"`
+	// "deny", "whitelist" or "open".
+	EgressPolicy string `protobuf:"bytes,2,opt,name=egress_policy,json=egressPolicy,proto3" json:"egress_policy,omitempty"`
+	// Connections and flows that are open.
+	Open int64 `protobuf:"varint,3,opt,name=open,proto3" json:"open,omitempty"`
+	// Decisions that allowed.
+	Allowed int64 `protobuf:"varint,4,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	// Decisions that refused.
+	Refused int64 `protobuf:"varint,5,opt,name=refused,proto3" json:"refused,omitempty"`
+	// Bytes out of the box.
+	SentBytes int64 `protobuf:"varint,6,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`
+	// Bytes into the box.
+	ReceivedBytes int64 `protobuf:"varint,7,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BoxNetwork) Reset() {
+	*x = BoxNetwork{}
+	mi := &file_dsec_v1_session_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BoxNetwork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BoxNetwork) ProtoMessage() {}
+
+func (x *BoxNetwork) ProtoReflect() protoreflect.Message {
+	mi := &file_dsec_v1_session_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BoxNetwork.ProtoReflect.Descriptor instead.
+func (*BoxNetwork) Descriptor() ([]byte, []int) {
+	return file_dsec_v1_session_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *BoxNetwork) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *BoxNetwork) GetEgressPolicy() string {
+	if x != nil {
+		return x.EgressPolicy
+	}
+	return ""
+}
+
+func (x *BoxNetwork) GetOpen() int64 {
+	if x != nil {
+		return x.Open
+	}
+	return 0
+}
+
+func (x *BoxNetwork) GetAllowed() int64 {
+	if x != nil {
+		return x.Allowed
+	}
+	return 0
+}
+
+func (x *BoxNetwork) GetRefused() int64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *BoxNetwork) GetSentBytes() int64 {
+	if x != nil {
+		return x.SentBytes
+	}
+	return 0
+}
+
+func (x *BoxNetwork) GetReceivedBytes() int64 {
+	if x != nil {
+		return x.ReceivedBytes
+	}
+	return 0
+}
+
 // Limits of a box; zero is unlimited.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1903,7 +2013,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_dsec_v1_session_proto_msgTypes[25]
+	mi := &file_dsec_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1915,7 +2025,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_session_proto_msgTypes[25]
+	mi := &file_dsec_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1928,7 +2038,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_dsec_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Limits) GetMemory() int64 {
@@ -1995,7 +2105,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_dsec_v1_session_proto_msgTypes[26]
+	mi := &file_dsec_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2117,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_session_proto_msgTypes[26]
+	mi := &file_dsec_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2130,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_dsec_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Usage) GetMemory() int64 {
@@ -2104,7 +2214,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_dsec_v1_session_proto_msgTypes[27]
+	mi := &file_dsec_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2226,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_session_proto_msgTypes[27]
+	mi := &file_dsec_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2239,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_session_proto_rawDescGZIP(), []int{27}
+	return file_dsec_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HeartbeatRequest) GetSessionId() string {
@@ -2148,7 +2258,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_dsec_v1_session_proto_msgTypes[28]
+	mi := &file_dsec_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2270,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dsec_v1_session_proto_msgTypes[28]
+	mi := &file_dsec_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2283,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_dsec_v1_session_proto_rawDescGZIP(), []int{28}
+	return file_dsec_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 var File_dsec_v1_session_proto protoreflect.FileDescriptor
@@ -2331,7 +2441,7 @@ const file_dsec_v1_session_proto_rawDesc = "" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\"]\n" +
 	"\x0fInspectResponse\x12*\n" +
 	"\asession\x18\x01 \x01(\v2\x10.dsec.v1.SessionR\asession\x12\x1e\n" +
-	"\x03box\x18\x02 \x01(\v2\f.dsec.v1.BoxR\x03box\"\x92\x03\n" +
+	"\x03box\x18\x02 \x01(\v2\f.dsec.v1.BoxR\x03box\"\xc1\x03\n" +
 	"\x03Box\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
@@ -2348,7 +2458,18 @@ const file_dsec_v1_session_proto_rawDesc = "" +
 	" \x01(\tR\n" +
 	"coldReason\x12'\n" +
 	"\x06limits\x18\v \x01(\v2\x0f.dsec.v1.LimitsR\x06limits\x12$\n" +
-	"\x05usage\x18\f \x01(\v2\x0e.dsec.v1.UsageR\x05usage\"~\n" +
+	"\x05usage\x18\f \x01(\v2\x0e.dsec.v1.UsageR\x05usage\x12-\n" +
+	"\anetwork\x18\r \x01(\v2\x13.dsec.v1.BoxNetworkR\anetwork\"\xd5\x01\n" +
+	"\n" +
+	"BoxNetwork\x12\x14\n" +
+	"\x05phase\x18\x01 \x01(\tR\x05phase\x12#\n" +
+	"\regress_policy\x18\x02 \x01(\tR\fegressPolicy\x12\x12\n" +
+	"\x04open\x18\x03 \x01(\x03R\x04open\x12\x18\n" +
+	"\aallowed\x18\x04 \x01(\x03R\aallowed\x12\x18\n" +
+	"\arefused\x18\x05 \x01(\x03R\arefused\x12\x1d\n" +
+	"\n" +
+	"sent_bytes\x18\x06 \x01(\x03R\tsentBytes\x12%\n" +
+	"\x0ereceived_bytes\x18\a \x01(\x03R\rreceivedBytes\"~\n" +
 	"\x06Limits\x12\x16\n" +
 	"\x06memory\x18\x01 \x01(\x03R\x06memory\x12\x10\n" +
 	"\x03cpu\x18\x02 \x01(\x01R\x03cpu\x12\x12\n" +
@@ -2401,7 +2522,7 @@ func file_dsec_v1_session_proto_rawDescGZIP() []byte {
 	return file_dsec_v1_session_proto_rawDescData
 }
 
-var file_dsec_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_dsec_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_dsec_v1_session_proto_goTypes = []any{
 	(*NewSession)(nil),            // 0: dsec.v1.NewSession
 	(*CreateRequest)(nil),         // 1: dsec.v1.CreateRequest
@@ -2428,46 +2549,47 @@ var file_dsec_v1_session_proto_goTypes = []any{
 	(*InspectRequest)(nil),        // 22: dsec.v1.InspectRequest
 	(*InspectResponse)(nil),       // 23: dsec.v1.InspectResponse
 	(*Box)(nil),                   // 24: dsec.v1.Box
-	(*Limits)(nil),                // 25: dsec.v1.Limits
-	(*Usage)(nil),                 // 26: dsec.v1.Usage
-	(*HeartbeatRequest)(nil),      // 27: dsec.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 28: dsec.v1.HeartbeatResponse
-	nil,                           // 29: dsec.v1.NewSession.EnvEntry
-	nil,                           // 30: dsec.v1.NewSession.SecretsEntry
-	nil,                           // 31: dsec.v1.NewSession.LabelsEntry
-	nil,                           // 32: dsec.v1.Session.LabelsEntry
-	nil,                           // 33: dsec.v1.Session.EnvEntry
-	nil,                           // 34: dsec.v1.ListRequest.LabelsEntry
-	nil,                           // 35: dsec.v1.Selector.LabelsEntry
-	(*Spec)(nil),                  // 36: dsec.v1.Spec
-	(*Error)(nil),                 // 37: dsec.v1.Error
-	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
+	(*BoxNetwork)(nil),            // 25: dsec.v1.BoxNetwork
+	(*Limits)(nil),                // 26: dsec.v1.Limits
+	(*Usage)(nil),                 // 27: dsec.v1.Usage
+	(*HeartbeatRequest)(nil),      // 28: dsec.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 29: dsec.v1.HeartbeatResponse
+	nil,                           // 30: dsec.v1.NewSession.EnvEntry
+	nil,                           // 31: dsec.v1.NewSession.SecretsEntry
+	nil,                           // 32: dsec.v1.NewSession.LabelsEntry
+	nil,                           // 33: dsec.v1.Session.LabelsEntry
+	nil,                           // 34: dsec.v1.Session.EnvEntry
+	nil,                           // 35: dsec.v1.ListRequest.LabelsEntry
+	nil,                           // 36: dsec.v1.Selector.LabelsEntry
+	(*Spec)(nil),                  // 37: dsec.v1.Spec
+	(*Error)(nil),                 // 38: dsec.v1.Error
+	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
 }
 var file_dsec_v1_session_proto_depIdxs = []int32{
-	36, // 0: dsec.v1.NewSession.spec:type_name -> dsec.v1.Spec
-	29, // 1: dsec.v1.NewSession.env:type_name -> dsec.v1.NewSession.EnvEntry
-	30, // 2: dsec.v1.NewSession.secrets:type_name -> dsec.v1.NewSession.SecretsEntry
-	31, // 3: dsec.v1.NewSession.labels:type_name -> dsec.v1.NewSession.LabelsEntry
+	37, // 0: dsec.v1.NewSession.spec:type_name -> dsec.v1.Spec
+	30, // 1: dsec.v1.NewSession.env:type_name -> dsec.v1.NewSession.EnvEntry
+	31, // 2: dsec.v1.NewSession.secrets:type_name -> dsec.v1.NewSession.SecretsEntry
+	32, // 3: dsec.v1.NewSession.labels:type_name -> dsec.v1.NewSession.LabelsEntry
 	0,  // 4: dsec.v1.CreateRequest.session:type_name -> dsec.v1.NewSession
 	5,  // 5: dsec.v1.CreateResponse.results:type_name -> dsec.v1.SessionResult
 	0,  // 6: dsec.v1.CreateStreamRequest.session:type_name -> dsec.v1.NewSession
 	5,  // 7: dsec.v1.CreateStreamResponse.result:type_name -> dsec.v1.SessionResult
 	6,  // 8: dsec.v1.SessionResult.session:type_name -> dsec.v1.Session
-	37, // 9: dsec.v1.SessionResult.error:type_name -> dsec.v1.Error
-	32, // 10: dsec.v1.Session.labels:type_name -> dsec.v1.Session.LabelsEntry
-	33, // 11: dsec.v1.Session.env:type_name -> dsec.v1.Session.EnvEntry
-	36, // 12: dsec.v1.Session.spec:type_name -> dsec.v1.Spec
-	37, // 13: dsec.v1.Session.error:type_name -> dsec.v1.Error
-	38, // 14: dsec.v1.Session.created:type_name -> google.protobuf.Timestamp
-	38, // 15: dsec.v1.Session.started:type_name -> google.protobuf.Timestamp
-	38, // 16: dsec.v1.Session.ended:type_name -> google.protobuf.Timestamp
-	38, // 17: dsec.v1.Session.updated:type_name -> google.protobuf.Timestamp
-	38, // 18: dsec.v1.Session.deadline:type_name -> google.protobuf.Timestamp
+	38, // 9: dsec.v1.SessionResult.error:type_name -> dsec.v1.Error
+	33, // 10: dsec.v1.Session.labels:type_name -> dsec.v1.Session.LabelsEntry
+	34, // 11: dsec.v1.Session.env:type_name -> dsec.v1.Session.EnvEntry
+	37, // 12: dsec.v1.Session.spec:type_name -> dsec.v1.Spec
+	38, // 13: dsec.v1.Session.error:type_name -> dsec.v1.Error
+	39, // 14: dsec.v1.Session.created:type_name -> google.protobuf.Timestamp
+	39, // 15: dsec.v1.Session.started:type_name -> google.protobuf.Timestamp
+	39, // 16: dsec.v1.Session.ended:type_name -> google.protobuf.Timestamp
+	39, // 17: dsec.v1.Session.updated:type_name -> google.protobuf.Timestamp
+	39, // 18: dsec.v1.Session.deadline:type_name -> google.protobuf.Timestamp
 	6,  // 19: dsec.v1.GetResponse.session:type_name -> dsec.v1.Session
-	34, // 20: dsec.v1.ListRequest.labels:type_name -> dsec.v1.ListRequest.LabelsEntry
+	35, // 20: dsec.v1.ListRequest.labels:type_name -> dsec.v1.ListRequest.LabelsEntry
 	6,  // 21: dsec.v1.ListResponse.sessions:type_name -> dsec.v1.Session
 	6,  // 22: dsec.v1.WaitResponse.session:type_name -> dsec.v1.Session
-	35, // 23: dsec.v1.Selector.labels:type_name -> dsec.v1.Selector.LabelsEntry
+	36, // 23: dsec.v1.Selector.labels:type_name -> dsec.v1.Selector.LabelsEntry
 	13, // 24: dsec.v1.StopRequest.selector:type_name -> dsec.v1.Selector
 	5,  // 25: dsec.v1.StopResponse.results:type_name -> dsec.v1.SessionResult
 	13, // 26: dsec.v1.SuspendRequest.selector:type_name -> dsec.v1.Selector
@@ -2477,37 +2599,38 @@ var file_dsec_v1_session_proto_depIdxs = []int32{
 	6,  // 30: dsec.v1.SetDeadlineResponse.session:type_name -> dsec.v1.Session
 	6,  // 31: dsec.v1.InspectResponse.session:type_name -> dsec.v1.Session
 	24, // 32: dsec.v1.InspectResponse.box:type_name -> dsec.v1.Box
-	38, // 33: dsec.v1.Box.since:type_name -> google.protobuf.Timestamp
-	38, // 34: dsec.v1.Box.last_active:type_name -> google.protobuf.Timestamp
-	25, // 35: dsec.v1.Box.limits:type_name -> dsec.v1.Limits
-	26, // 36: dsec.v1.Box.usage:type_name -> dsec.v1.Usage
-	1,  // 37: dsec.v1.SessionService.Create:input_type -> dsec.v1.CreateRequest
-	3,  // 38: dsec.v1.SessionService.CreateStream:input_type -> dsec.v1.CreateStreamRequest
-	7,  // 39: dsec.v1.SessionService.Get:input_type -> dsec.v1.GetRequest
-	9,  // 40: dsec.v1.SessionService.List:input_type -> dsec.v1.ListRequest
-	11, // 41: dsec.v1.SessionService.Wait:input_type -> dsec.v1.WaitRequest
-	14, // 42: dsec.v1.SessionService.Stop:input_type -> dsec.v1.StopRequest
-	16, // 43: dsec.v1.SessionService.Suspend:input_type -> dsec.v1.SuspendRequest
-	18, // 44: dsec.v1.SessionService.Resume:input_type -> dsec.v1.ResumeRequest
-	20, // 45: dsec.v1.SessionService.SetDeadline:input_type -> dsec.v1.SetDeadlineRequest
-	22, // 46: dsec.v1.SessionService.Inspect:input_type -> dsec.v1.InspectRequest
-	27, // 47: dsec.v1.SessionService.Heartbeat:input_type -> dsec.v1.HeartbeatRequest
-	2,  // 48: dsec.v1.SessionService.Create:output_type -> dsec.v1.CreateResponse
-	4,  // 49: dsec.v1.SessionService.CreateStream:output_type -> dsec.v1.CreateStreamResponse
-	8,  // 50: dsec.v1.SessionService.Get:output_type -> dsec.v1.GetResponse
-	10, // 51: dsec.v1.SessionService.List:output_type -> dsec.v1.ListResponse
-	12, // 52: dsec.v1.SessionService.Wait:output_type -> dsec.v1.WaitResponse
-	15, // 53: dsec.v1.SessionService.Stop:output_type -> dsec.v1.StopResponse
-	17, // 54: dsec.v1.SessionService.Suspend:output_type -> dsec.v1.SuspendResponse
-	19, // 55: dsec.v1.SessionService.Resume:output_type -> dsec.v1.ResumeResponse
-	21, // 56: dsec.v1.SessionService.SetDeadline:output_type -> dsec.v1.SetDeadlineResponse
-	23, // 57: dsec.v1.SessionService.Inspect:output_type -> dsec.v1.InspectResponse
-	28, // 58: dsec.v1.SessionService.Heartbeat:output_type -> dsec.v1.HeartbeatResponse
-	48, // [48:59] is the sub-list for method output_type
-	37, // [37:48] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	39, // 33: dsec.v1.Box.since:type_name -> google.protobuf.Timestamp
+	39, // 34: dsec.v1.Box.last_active:type_name -> google.protobuf.Timestamp
+	26, // 35: dsec.v1.Box.limits:type_name -> dsec.v1.Limits
+	27, // 36: dsec.v1.Box.usage:type_name -> dsec.v1.Usage
+	25, // 37: dsec.v1.Box.network:type_name -> dsec.v1.BoxNetwork
+	1,  // 38: dsec.v1.SessionService.Create:input_type -> dsec.v1.CreateRequest
+	3,  // 39: dsec.v1.SessionService.CreateStream:input_type -> dsec.v1.CreateStreamRequest
+	7,  // 40: dsec.v1.SessionService.Get:input_type -> dsec.v1.GetRequest
+	9,  // 41: dsec.v1.SessionService.List:input_type -> dsec.v1.ListRequest
+	11, // 42: dsec.v1.SessionService.Wait:input_type -> dsec.v1.WaitRequest
+	14, // 43: dsec.v1.SessionService.Stop:input_type -> dsec.v1.StopRequest
+	16, // 44: dsec.v1.SessionService.Suspend:input_type -> dsec.v1.SuspendRequest
+	18, // 45: dsec.v1.SessionService.Resume:input_type -> dsec.v1.ResumeRequest
+	20, // 46: dsec.v1.SessionService.SetDeadline:input_type -> dsec.v1.SetDeadlineRequest
+	22, // 47: dsec.v1.SessionService.Inspect:input_type -> dsec.v1.InspectRequest
+	28, // 48: dsec.v1.SessionService.Heartbeat:input_type -> dsec.v1.HeartbeatRequest
+	2,  // 49: dsec.v1.SessionService.Create:output_type -> dsec.v1.CreateResponse
+	4,  // 50: dsec.v1.SessionService.CreateStream:output_type -> dsec.v1.CreateStreamResponse
+	8,  // 51: dsec.v1.SessionService.Get:output_type -> dsec.v1.GetResponse
+	10, // 52: dsec.v1.SessionService.List:output_type -> dsec.v1.ListResponse
+	12, // 53: dsec.v1.SessionService.Wait:output_type -> dsec.v1.WaitResponse
+	15, // 54: dsec.v1.SessionService.Stop:output_type -> dsec.v1.StopResponse
+	17, // 55: dsec.v1.SessionService.Suspend:output_type -> dsec.v1.SuspendResponse
+	19, // 56: dsec.v1.SessionService.Resume:output_type -> dsec.v1.ResumeResponse
+	21, // 57: dsec.v1.SessionService.SetDeadline:output_type -> dsec.v1.SetDeadlineResponse
+	23, // 58: dsec.v1.SessionService.Inspect:output_type -> dsec.v1.InspectResponse
+	29, // 59: dsec.v1.SessionService.Heartbeat:output_type -> dsec.v1.HeartbeatResponse
+	49, // [49:60] is the sub-list for method output_type
+	38, // [38:49] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_dsec_v1_session_proto_init() }
@@ -2527,7 +2650,7 @@ func file_dsec_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dsec_v1_session_proto_rawDesc), len(file_dsec_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
