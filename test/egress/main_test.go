@@ -68,6 +68,7 @@ func start(t *testing.T, more ...string) *rig {
 	}
 	d, err := launch.Start(ctx, launch.Options{Binary: binary(), DataDir: dir, Args: []string{"--config=" + config}, Env: []string{"SSL_CERT_FILE=" + authorities}})
 	if err != nil {
+		_ = os.RemoveAll(dir)
 		t.Fatal(err)
 	}
 	key, err := d.Key()
