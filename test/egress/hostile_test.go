@@ -273,6 +273,29 @@ func TestNamesThatChange(t *testing.T) {
 	}
 }
 
+// The seccomp profile that allows sockets for echoes lets them reach nothing either.
+func TestPingSockets(t *testing.T) {
+	r := start(t)
+	s, err := r.c.Create(t.Context(), dsec.CreateOptions{SpecYAML: "seccomp: {profile: network}\nnetwork: {egress_policy: open}\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := r.Uplink()
+	for _, user := range []string{"root", "user"} {
+		for _, o := range r.attempts(s, user, append(unreachable("none"), administration()...)) {
+			if o.went() || o.said == "HUNG" || o.ms > slack {
+				t.Errorf("as %s: %+v", user, o)
+			}
+			if o.label == "ping" {
+				t.Logf("as %s: %+v", user, o)
+			}
+		}
+	}
+	if n := r.Uplink() - before; n != 0 {
+		t.Errorf("%d packets left the node", n)
+	}
+}
+
 // Two boxes have the same address, and do not meet.
 func TestBoxesDoNotMeet(t *testing.T) {
 	r := start(t)
