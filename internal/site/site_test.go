@@ -1,0 +1,106 @@
+package site
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dsec-platform/dsec/internal/egress/credential"
+	"github.com/dsec-platform/dsec/internal/runtime"
+	"github.com/dsec-platform/dsec/internal/spec"
+	"github.com/dsec-platform/dsec/internal/template"
+)
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Boxes of a project with credentials are shown the template's own authorities and the project's; others nothing.
+func TestTrusted(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/credentials.yaml", "projects: {p: {model: {value: hush}}, q: {model: {value: hush}}}\n")
+	write(t, dir+"/layer/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "the template's own")
+	credentials, err := credential.Open(dir+"/authorities", dir+"/credentials.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{}, Trust{Credentials: credentials, Dir: dir + "/trusted"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := runtime.Root{Layers: []runtime.Layer{{Path: dir + "/layer"}}}
+	if mounts, env, err := s.Trusted("other", root); err != nil || mounts != nil || env != nil {
+		t.Errorf("without a credential: %v %v %v", mounts, env, err)
+	}
+	seen := map[string]bool{}
+	for _, project := range []string{"p", "q", "p"} {
+		mounts, env, err := s.Trusted(project, root)
+		if err != nil || len(mounts) != 1 {
+			t.Fatalf("%v %v", mounts, err)
+		}
+		a, err := credentials.Authority(project)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(mounts[0].Source)
+		if err != nil || string(data) != "the template's own\n"+string(a.PEM()) || strings.Contains(string(data), "PRIVATE") {
+			t.Errorf("%v: %q", err, data)
+		}
+		if st, err := os.Stat(mounts[0].Source); err != nil || st.Mode().Perm() != 0o644 {
+			t.Errorf("a box's user cannot read it: %v %v", st.Mode(), err)
+		}
+		if want := "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"; mounts[0].Target != want || !strings.Contains(strings.Join(env, "\n"), "SSL_CERT_FILE="+want) {
+			t.Errorf("%v %v", mounts, env)
+		}
+		seen[mounts[0].Source] = true
+	}
+	if len(seen) != 2 {
+		t.Errorf("two projects, %d lists", len(seen))
+	}
+	// A template without a list has one in the usual place.
+	if mounts, _, err := s.Trusted("p", runtime.Root{}); err != nil || len(mounts) != 1 || mounts[0].Target != "/etc/ssl/certs/ca-certificates.crt" {
+		t.Errorf("%v %v", mounts, err)
+	}
+}
+
+func TestStandardIsChecked(t *testing.T) {
+	for name, c := range map[string]struct {
+		n  spec.Network
+		ok bool
+	}{
+		"none":     {spec.Network{}, true},
+		"a name":   {spec.Network{EgressPolicy: spec.EgressWhitelist, AllowedDomains: []string{"a.test"}}, true},
+		"a bundle": {spec.Network{EgressPolicy: spec.EgressWhitelist, Bundles: map[string]bool{"pypi": true}}, true},
+		"no name":  {spec.Network{EgressPolicy: spec.EgressWhitelist, AllowedDomains: []string{"http://a"}}, false},
+		"phases":   {spec.Network{Phases: map[string]spec.NetworkPhase{"agent": {}}}, false},
+		"no mode":  {spec.Network{EgressPolicy: "some"}, false},
+	} {
+		if _, err := New(Config{Standard: c.n}, Trust{}); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestProjectsAreBounded(t *testing.T) {
+	s, err := New(Config{Default: &Bound{Domains: []string{"*.in.test"}}, Projects: map[string]Bound{"wide": {Domains: []string{"*"}}}}, Trust{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := spec.Network{EgressPolicy: spec.EgressWhitelist, AllowedDomains: []string{"api.out.test"}}
+	if _, err := s.Compile("any", &template.Template{}, runtime.Root{}, &n); err == nil || !strings.Contains(err.Error(), "api.out.test") && !strings.Contains(err.Error(), "allowed_domains") {
+		t.Errorf("outside of the bound: %v", err)
+	}
+	if p, err := s.Compile("wide", &template.Template{}, runtime.Root{}, &n); err != nil || p == nil {
+		t.Errorf("inside: %v", err)
+	}
+	if p, err := s.Compile("any", &template.Template{}, runtime.Root{}, &spec.Network{EgressPolicy: spec.EgressDeny}); p != nil || err != nil {
+		t.Errorf("nothing asked: %v %v", p, err)
+	}
+}
