@@ -56,7 +56,7 @@ The file of --config (YAML) may have:
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:7070", "TCP address of the API")
-	f.StringVar(&config, "config", "", "configuration file")
+	f.StringVar(&config, "config", "", "configuration file: scheduler_config, data_mounts, egress and more, see docs/operations.md")
 	f.StringVar(&c.Domain, "e2b-domain", "", "domain by which E2B's SDKs reach the ports of a sandbox, as PORT-ID.DOMAIN; may have a port (default localhost:PORT)")
 	f.BoolVar(&c.NoPool, "no-pool", false, "make no box ahead of demand")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
