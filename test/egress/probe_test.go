@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -134,11 +133,6 @@ func (r *rig) ended(s *dsec.Session, op string) string {
 		r.t.Fatal(err)
 	}
 	return string(dsec.Output(o.GetResult().GetStdout())) + string(dsec.Output(o.GetResult().GetStderr()))
-}
-
-func percentile(v []float64, p int) float64 {
-	slices.Sort(v)
-	return v[min(len(v)-1, len(v)*p/100)]
 }
 
 // figure prints one that docs/benchmarks.md reports.
