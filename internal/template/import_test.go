@@ -205,7 +205,7 @@ func checkTree(t *testing.T, s *Local, tpl *Template) {
 	for file, want := range map[string]string{
 		"etc/passwd":      "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/bash\n",
 		"etc/group":       "root:x:0:\nuser:x:1000:\n",
-		"etc/resolv.conf": "",
+		"etc/resolv.conf": resolvFile,
 		"bin/bash":        "#!other",
 		"opt/app":         "new",
 	} {
