@@ -26,6 +26,8 @@ template = (
     .copy("kernels", to + "/jupyter/kernels")
     .set_user("user")
     .set_workdir("/home/user")
+    # matplotlib looks for fonts at its first import: once, now, instead of in every sandbox.
+    .run_cmd(f"PYTHONPATH={to}/site python3 -c 'import matplotlib.pyplot'")
     # The variables are the server's alone: commands in a sandbox shall not find its packages.
     .set_start_cmd(f"PYTHONPATH={to}/site JUPYTER_PATH={to}/jupyter exec python3 {to}/server.py", wait_for_url("http://127.0.0.1:49999/health", 200))
 )

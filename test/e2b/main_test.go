@@ -169,7 +169,7 @@ func (w *world) env(more ...string) []string {
 		"E2B_API_URL="+w.URL(), "E2B_SANDBOX_URL="+w.URL(), "E2B_API_KEY="+w.key, "E2B_DOMAIN="+w.around.domain(),
 		"CONF_WILDCARD="+wildcard, "CONF_PROXY="+w.around.proxy.URL, "CONF_TEMPLATE="+template,
 		"CONF_IMAGE="+w.around.image(), "CONF_PRIVATE_IMAGE="+w.around.privateImage(),
-		"NODE_EXTRA_CA_CERTS="+w.around.ca, "SSL_CERT_FILE="+w.around.ca, "PYTHONDONTWRITEBYTECODE=1"), more...)
+		"NODE_EXTRA_CA_CERTS="+w.around.ca, "SSL_CERT_FILE="+w.around.ca, "TMPDIR="+w.around.dir, "PYTHONDONTWRITEBYTECODE=1"), more...)
 }
 
 // close stops everything and tells what is left on the machine.

@@ -248,13 +248,21 @@ test('sandbox/network: deny', async (k) => {
   await s.kill()
 })
 
-test('sandbox/network: an update to what is so', async (k) => {
-  const s = await k.create({ allowInternetAccess: false })
-  await s.updateNetwork({ denyOut: ({ allTraffic }) => [allTraffic] })
-  await k.sdk.Sandbox.updateNetwork(s.sandboxId, { allowInternetAccess: false })
-  assert.equal((await s.getInfo()).allowInternetAccess, false)
+test('sandbox/network: a list of what is let out', async (k) => {
+  const s = await k.create({ network: { denyOut: [k.sdk.ALL_TRAFFIC], allowOut: ['203.0.113.7'] } })
+  const allowed = async () => (await k.sdk.Sandbox.getInfo(s.sandboxId)).network?.allowOut
+  if (k.at('2.51')) assert.deepEqual(await allowed(), ['203.0.113.7'])
+  const r = await s.commands.run('python3 -c "import socket; socket.create_connection((\'198.51.100.1\', 443), 20)" 2>&1 || echo refused')
+  assert.match(r.stdout, /refused/i)
+  assert.doesNotMatch(r.stdout, /timed out/, 'what is not let out fails at once')
+  if (k.at('2.51')) {
+    await s.updateNetwork({ denyOut: ({ allTraffic }) => [allTraffic], allowOut: ['203.0.113.8'] })
+    assert.deepEqual(await allowed(), ['203.0.113.8'])
+    await k.sdk.Sandbox.updateNetwork(s.sandboxId, { allowInternetAccess: false })
+    assert.equal((await s.getInfo()).allowInternetAccess, false)
+  }
   await s.kill()
-}, (k) => k.at('2.51'))
+})
 
 test('sandbox/the class bound to a client', async (k) => {
   const client = new k.sdk.E2B({ apiKey: env.E2B_API_KEY, apiUrl: env.E2B_API_URL, sandboxUrl: env.E2B_SANDBOX_URL, domain: env.E2B_DOMAIN })

@@ -230,6 +230,7 @@ async def _(k):
 @case("files/a full disk")
 async def _(k):
     s = await k.create()
+    await w(s.commands.run("dd if=/dev/zero of=/home/user/big bs=1M || true"))
 
     async def fill():
         for i in range(400):

@@ -257,12 +257,18 @@ async def _(k):
     await w(public.kill())
 
 
-@case("sandbox/network: an update to what is so", lambda k: k.new)
+@case("sandbox/network: a list of what is let out")
 async def _(k):
-    s = await k.create(allow_internet_access=False)
-    await w(s.update_network({"deny_out": [k.sdk.ALL_TRAFFIC]}))
-    await w(k.Sandbox.update_network(s.sandbox_id, {"allow_internet_access": False}))
-    eq((await w(s.get_info())).allow_internet_access, False)
+    s = await k.create(network={"deny_out": [k.sdk.ALL_TRAFFIC], "allow_out": ["203.0.113.7"]})
+    r = await w(s.commands.run("python3 -c \"import socket; socket.create_connection(('198.51.100.1', 443), 20)\" 2>&1 || echo refused"))
+    match(r.stdout, "refused")
+    assert "timed out" not in r.stdout, "what is not let out fails at once"
+    if k.new:
+        eq((await w(s.get_info())).network["allow_out"], ["203.0.113.7"])
+        await w(s.update_network({"deny_out": [k.sdk.ALL_TRAFFIC], "allow_out": ["203.0.113.8"]}))
+        eq((await w(s.get_info())).network["allow_out"], ["203.0.113.8"])
+        await w(k.Sandbox.update_network(s.sandbox_id, {"allow_internet_access": False}))
+        eq((await w(s.get_info())).allow_internet_access, False)
     await w(s.kill())
 
 
