@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -86,7 +87,8 @@ func (n *network) policy(standard spec.Network) (spec.Network, error) {
 	switch {
 	case len(n.allowOut) > 0 && (denyAll || standard.EgressPolicy == spec.EgressDeny):
 		allowed.EgressPolicy = spec.EgressWhitelist
-		allowed.Limits, allowed.Preflight = standard.Limits, standard.Preflight
+		// E2B looks at no name before it is used.
+		allowed.Limits, allowed.Preflight = standard.Limits, cmp.Or(standard.Preflight, spec.PreflightOff)
 		return allowed, nil
 	case denyAll:
 		return spec.Network{EgressPolicy: spec.EgressDeny}, nil
