@@ -31,7 +31,7 @@ class AsyncProcess:
     manager it kills the command at the end, if it still runs.
 
     >>> async with client.create() as session:
-    ...     process = await session.start("echo one; echo two >&2")
+    ...     process = await session.start("echo one; sleep 0.5; echo two >&2")
     ...     async for event in process:
     ...         if isinstance(event, Chunk):
     ...             print(event.stream, event.text.strip())

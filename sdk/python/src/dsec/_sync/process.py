@@ -32,7 +32,7 @@ class Process:
     manager it kills the command at the end, if it still runs.
 
     >>> with client.create() as session:
-    ...     process = session.start("echo one; echo two >&2")
+    ...     process = session.start("echo one; sleep 0.5; echo two >&2")
     ...     for event in process:
     ...         if isinstance(event, Chunk):
     ...             print(event.stream, event.text.strip())
