@@ -49,6 +49,9 @@ func Serve(w http.ResponseWriter, r *http.Request, t Target) {
 		return
 	}
 	defer release()
+	// A server may answer before it has read the request to its end. Without this the request's body is closed
+	// as soon as the answer begins, and a transport that was about to look for its end breaks the answer off.
+	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is so without
 	address := net.JoinHostPort("localhost", strconv.Itoa(t.Port))
 	proxy := &httputil.ReverseProxy{
 		Transport: &http.Transport{ // for one request: nothing of it is kept

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -235,4 +236,51 @@ func FuzzHostOnly(f *testing.F) {
 		}
 		_ = isKey(cookie)
 	})
+}
+
+// A server may begin its answer before it has read the request to its end: neither is broken off.
+func TestAnswerBeforeTheEndOfTheRequest(t *testing.T) {
+	port := inside(t, func(w http.ResponseWriter, r *http.Request) {
+		c := http.NewResponseController(w)
+		if err := errors.Join(c.EnableFullDuplex(), send(w, "first ")); err != nil {
+			t.Error(err)
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Errorf("the request: %v", err)
+		}
+		_ = send(w, string(body))
+	})
+	s := bench(t, port, nil)
+	body, more := io.Pipe()
+	go func() { _, _ = io.WriteString(more, "then ") }()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.ContentLength = int64(len("then this"))
+	res, err := s.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	begin := make([]byte, len("first "))
+	if _, err := io.ReadFull(res.Body, begin); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _ = io.WriteString(more, "this")
+		more.Close()
+	}()
+	rest, err := io.ReadAll(res.Body)
+	if got := string(begin) + string(rest); err != nil || got != "first then this" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func send(w http.ResponseWriter, s string) error {
+	if _, err := io.WriteString(w, s); err != nil {
+		return err
+	}
+	return http.NewResponseController(w).Flush()
 }
