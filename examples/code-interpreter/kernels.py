@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import threading
 import time
+import traceback
 import uuid
 
 from jupyter_client.manager import KernelManager
@@ -19,6 +20,11 @@ LANGUAGES = {"python": "python3", "bash": "bash"}
 
 class Unknown(Exception):
     """There is no such context or language; says what there is."""
+
+
+def lost(why):
+    value = f"{why}; its state is lost"
+    return {"type": "error", "name": "KernelDied", "value": value, "traceback": f"KernelDied: {value}"}
 
 
 class Context:
@@ -70,6 +76,10 @@ class Context:
                 self._quietly(self._set(env))
             try:
                 yield from self._outputs(self._client.execute(code, allow_stdin=False), gone)
+            except Exception as e:  # the kernel's, not the code's: the caller shall hear of it, and the next one find a kernel
+                traceback.print_exc()
+                self._renew()
+                yield lost(f"{type(e).__name__}: {e}")
             finally:
                 if env and self._manager.is_alive():
                     self._quietly(self._unset(env))
@@ -82,7 +92,7 @@ class Context:
             except queue.Empty:
                 if not self._manager.is_alive():
                     self._renew()
-                    yield {"type": "error", "name": "KernelDied", "value": "the kernel ended; its state is lost", "traceback": "KernelDied: the kernel ended; its state is lost"}
+                    yield lost("the kernel ended")
                     return
                 if gone() and time.monotonic() - interrupted > 2:
                     self._manager.interrupt_kernel()
