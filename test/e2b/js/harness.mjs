@@ -29,6 +29,10 @@ export async function refused(ids, reason, pattern, fn, cls) {
   for (const id of [ids].flat()) refusals.push({ call: id, reason })
   return e
 }
+// limited says of calls that work for what they do not do here; the case has shown it.
+export function limited(ids, reason) {
+  for (const id of ids) refusals.push({ call: id, reason })
+}
 export async function eventually(what, fn, ms = 10_000) {
   const end = Date.now() + ms
   for (;;) {
@@ -44,4 +48,4 @@ export async function text(stream) {
   for await (const c of stream) s += d.decode(c, { stream: true })
   return s
 }
-export { note }
+export { mute, note }

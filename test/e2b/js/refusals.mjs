@@ -1,14 +1,13 @@
 // What this platform does not have is refused, with the reason; nothing is accepted and ignored.
-import { assert, env, refused, test, throws } from './harness.mjs'
+import { assert, env, mute, refused, test } from './harness.mjs'
 
 test('refusals/snapshots', async (k) => {
   const s = await k.create()
   const why = 'no snapshots yet'
   await refused(['Sandbox.createSnapshot', 'Sandbox.createSnapshot:name'], why, /snapshot/i, () => s.createSnapshot({ name: 'x' }), k.sdk.SandboxError)
   await refused('Sandbox.createSnapshot', why, /snapshot/i, () => k.sdk.Sandbox.createSnapshot(s.sandboxId), k.sdk.SandboxError)
-  const pages = k.sdk.Sandbox.listSnapshots({ limit: 10, name: 'x', nextToken: 'x', sandboxId: s.sandboxId })
-  assert.equal(pages.hasNext, true)
-  assert.equal(pages.nextToken, 'x')
+  const pages = await mute(() => k.sdk.Sandbox.listSnapshots({ limit: 10, name: 'x', nextToken: 'x', sandboxId: s.sandboxId }))
+  await mute(() => assert.deepEqual([pages.hasNext, pages.nextToken], [true, 'x']))
   await refused(['Sandbox.listSnapshots', 'Sandbox.listSnapshots:limit', 'Sandbox.listSnapshots:name', 'Sandbox.listSnapshots:nextToken', 'Sandbox.listSnapshots:sandboxId', 'SnapshotPaginator.nextItems', 'SnapshotPaginator.hasNext', 'SnapshotPaginator.nextToken'],
     why, /snapshot/i, () => pages.nextItems(), k.sdk.SandboxError)
   await refused(['Sandbox.pause:keepMemory', 'Sandbox.betaPause:keepMemory'], 'keepMemory: false would need snapshots', /./, () => s.pause({ keepMemory: false }), k.sdk.SandboxError)
@@ -27,7 +26,7 @@ test('refusals/snapshots', async (k) => {
 
 test('refusals/network', async (k) => {
   const none = /network|egress|internet|proxy|mask|https|rule/i
-  const refuse = (id, reason, network) => refused(['Sandbox.create:network', `Sandbox.create:network.${id}`], reason, none, async () => {
+  const refuse = (id, reason, network) => refused(`Sandbox.create:network.${id}`, reason, none, async () => {
     const s = await k.sdk.Sandbox.create(k.template, { network, timeoutMs: 30_000 })
     await s.kill()
   }, k.sdk.SandboxError)
@@ -81,9 +80,8 @@ test('refusals/secrets', async (k) => {
   await no('Secret.getInfo', () => Secret.getInfo('s'))
   await no('Secret.exists', () => Secret.exists('s'))
   await no('Secret.destroy', () => Secret.destroy('s'))
-  const pages = Secret.list({ limit: 1, nextToken: 'x' })
-  assert.equal(pages.hasNext, true)
-  assert.equal(pages.nextToken, 'x')
+  const pages = await mute(() => Secret.list({ limit: 1, nextToken: 'x' }))
+  await mute(() => assert.deepEqual([pages.hasNext, pages.nextToken], [true, 'x']))
   await no(['Secret.list', 'Secret.list:limit', 'Secret.list:nextToken', 'SecretPaginator.nextItems', 'SecretPaginator.hasNext', 'SecretPaginator.nextToken'], () => pages.nextItems())
   assert.match(Secret.fill('s'), /s/)
   assert.deepEqual(Secret.iamToken({ audience: 'a', tokenType: 'JWT-SVID' }), { audience: 'a', tokenType: 'JWT-SVID' })

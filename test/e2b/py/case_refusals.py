@@ -2,6 +2,7 @@
 
 import os
 
+import record
 from harness import case, eq, match, refused, w
 
 
@@ -11,8 +12,9 @@ async def _(k):
     E, why = k.sdk.SandboxException, "no snapshots yet"
     await refused(["Sandbox.createSnapshot", "Sandbox.createSnapshot:name", "Sandbox.createSnapshot:mode"], why, "snapshot", lambda: s.create_snapshot(name="x", mode="full"), E)
     await refused("Sandbox.createSnapshot", why, "snapshot", lambda: k.Sandbox.create_snapshot(s.sandbox_id), E)
-    pages = k.Sandbox.list_snapshots(limit=10, name="x", next_token="x", sandbox_id=s.sandbox_id)
-    eq((pages.has_next, pages.next_token), (True, "x"))
+    with record.mute():
+        pages = k.Sandbox.list_snapshots(limit=10, name="x", next_token="x", sandbox_id=s.sandbox_id)
+        eq((pages.has_next, pages.next_token), (True, "x"))
     await refused(["Sandbox.listSnapshots"] + [f"Sandbox.listSnapshots:{f}" for f in ("limit", "name", "nextToken", "sandboxId")]
                   + [f"SnapshotPaginator.{f}" for f in ("nextItems", "hasNext", "nextToken")], why, "snapshot", pages.next_items, E)
     await refused(["Sandbox.pause:keepMemory", "Sandbox.betaPause:keepMemory"], "keepMemory: false would need snapshots", ".", lambda: s.pause(keep_memory=False), E)
@@ -40,7 +42,7 @@ async def _(k):
             s = await w(k.Sandbox.create(k.template, network=network, timeout=30))
             await w(s.kill())
 
-        await refused(["Sandbox.create:network", f"Sandbox.create:network.{id}"], reason, none, make, k.sdk.SandboxException)
+        await refused(f"Sandbox.create:network.{id}", reason, none, make, k.sdk.SandboxException)
 
     await refuse("maskRequestHost", "the Host header reaches the server unchanged", mask_request_host="localhost:${PORT}")
     if not k.new:
@@ -119,8 +121,9 @@ async def _(k):
     await no("Secret.getInfo", lambda: S.get_info("s"))
     await no("Secret.exists", lambda: S.exists("s"))
     await no("Secret.destroy", lambda: S.destroy("s"))
-    pages = S.list(limit=1, next_token="x")
-    eq((pages.has_next, pages.next_token), (True, "x"))
+    with record.mute():
+        pages = S.list(limit=1, next_token="x")
+        eq((pages.has_next, pages.next_token), (True, "x"))
     await no(["Secret.list", "Secret.list:limit", "Secret.list:nextToken"] + [f"SecretPaginator.{f}" for f in ("nextItems", "hasNext", "nextToken")], pages.next_items)
     match(S.fill("s"), "s")
     assert S.iam_token(audience="a", token_type="JWT-SVID")

@@ -56,6 +56,11 @@ async def refused(ids, reason, pattern, fn, cls=Exception):
     refusals.extend({"call": i, "reason": reason} for i in ([ids] if isinstance(ids, str) else ids))
 
 
+def limited(ids, reason):
+    """Says of calls that work for what they do not do here; the case has shown it."""
+    refusals.extend({"call": i, "reason": reason} for i in ids)
+
+
 async def eventually(what, fn, seconds=10):
     end = time.monotonic() + seconds
     while True:
