@@ -51,7 +51,7 @@ type result struct {
 }
 
 // atOnce is how many SDKs run at the same time: their cases wait more than they compute.
-const atOnce = 3
+const atOnce = 4
 
 // TestConformance runs all cases with all SDKs, each in a process of its own.
 func TestConformance(t *testing.T) {

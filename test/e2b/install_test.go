@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // The SDKs under test, pinned: the newest when this was written, and those of December 2025.
@@ -63,11 +64,27 @@ func pipInstall(ctx context.Context, name string, packages []string) error {
 	})
 }
 
+// offline tells that a package has to be fetched and cannot be.
+func offline() bool {
+	for name, packages := range map[string][]string{"js-new": npm["new"], "js-old": npm["old"], "typescript": compiler, "py-new": pypi["new"], "py-old": pypi["old"]} {
+		if !installed(cache(name), packages) {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			return exec.CommandContext(ctx, "npm", "view", npm["new"][0], "version").Run() != nil
+		}
+	}
+	return false
+}
+
+func installed(dir string, packages []string) bool {
+	got, err := os.ReadFile(filepath.Join(dir, "installed"))
+	return err == nil && string(got) == strings.Join(packages, "\n")
+}
+
 // once fills a directory of the cache. A file in it says with what, so that another pin fills it anew.
 func once(name string, packages []string, fill func(dir string) error) error {
-	dir, want := cache(name), strings.Join(packages, "\n")
-	mark := filepath.Join(dir, "installed")
-	if got, err := os.ReadFile(mark); err == nil && string(got) == want {
+	dir := cache(name)
+	if installed(dir, packages) {
 		return nil
 	}
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
@@ -76,7 +93,7 @@ func once(name string, packages []string, fill func(dir string) error) error {
 	if err := fill(dir); err != nil {
 		return fmt.Errorf("installing %s: %w", strings.Join(packages, " "), err)
 	}
-	return os.WriteFile(mark, []byte(want), 0o644)
+	return os.WriteFile(filepath.Join(dir, "installed"), []byte(strings.Join(packages, "\n")), 0o644)
 }
 
 func command(cmd *exec.Cmd) error {

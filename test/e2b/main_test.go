@@ -80,6 +80,9 @@ func missing() string {
 	if exec.Command("node", "-e", `const [a, b] = process.versions.node.split("."); process.exit(a > 20 || a == 20 && b >= 18 ? 0 : 1)`).Run() != nil {
 		return "conformance tests need Node 20.18 or newer"
 	}
+	if offline() {
+		return "conformance tests install E2B's SDKs, and no package registry can be reached"
+	}
 	return ""
 }
 

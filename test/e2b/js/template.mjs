@@ -129,10 +129,12 @@ test('template/packages need a network', async (k) => {
     assert.match(e.message + logs.join('\n'), pattern, what)
   }
   const t = () => from(k).t.fromTemplate(k.template)
-  await none('apt', t().aptInstall(['no-such-package'], { noInstallRecommends: true, ...(k.at('2.51') ? { fixMissing: true } : {}) }), /apt-get/)
-  await none('pip', t().pipInstall(['numpy'], { g: false }), /pip/)
-  await none('npm', t().npmInstall('lodash', { g: true, dev: true }), /npm/)
-  await none('bun', t().bunInstall('lodash', { g: true, dev: true }), /bun/)
+  await Promise.all([
+    none('apt', t().aptInstall(['no-such-package'], { noInstallRecommends: true, ...(k.at('2.51') ? { fixMissing: true } : {}) }), /apt-get/),
+    none('pip', t().pipInstall(['numpy'], { g: false }), /pip/),
+    none('npm', t().npmInstall('lodash', { g: true, dev: true }), /npm/),
+    none('bun', t().bunInstall('lodash', { g: true, dev: true }), /bun/),
+  ])
   limited(['Template.aptInstall', 'Template.pipInstall', 'Template.npmInstall', 'Template.bunInstall'], 'the command is run; without a way out for builds, which is the default, it finds no packages and the build fails')
 })
 
