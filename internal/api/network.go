@@ -2,7 +2,8 @@ package api
 
 import (
 	"context"
-	"time"
+	"iter"
+	"net/netip"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -143,7 +144,7 @@ func (n *networks) Log(ctx context.Context, q *dsecv1.LogRequest, stream dsecv1c
 	}
 	f.Limit = int(q.GetLimit())
 	var news <-chan egress.Decision
-	if q.GetFollow() { // before the look back: what is decided in between is then sent twice rather than never
+	if q.GetFollow() { // before the look back, so that nothing is missed; what both give is sent once
 		news = n.cfg.Decisions.Follow(ctx, f)
 	}
 	found, err := n.cfg.Decisions.Find(ctx, f)
@@ -158,19 +159,40 @@ func (n *networks) Log(ctx context.Context, q *dsecv1.LogRequest, stream dsecv1c
 	if news == nil {
 		return nil
 	}
-	var last time.Time
-	if len(found) > 0 {
-		last = found[len(found)-1].Time
-	}
-	for d := range news {
-		if !d.Time.After(last) {
-			continue // shown already
-		}
+	for d := range unseen(found, news) {
 		if err := stream.Send(&dsecv1.LogResponse{Decision: wireDecision(&d)}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// unseen gives what comes of news and is not among found.
+func unseen(found []egress.Decision, news <-chan egress.Decision) iter.Seq[egress.Decision] {
+	seen := make(map[decisionKey]bool, len(found))
+	for i := range found {
+		seen[keyOf(&found[i])] = true
+	}
+	return func(yield func(egress.Decision) bool) {
+		for d := range news {
+			if !seen[keyOf(&d)] && !yield(d) {
+				return
+			}
+		}
+	}
+}
+
+// decisionKey tells decisions apart whose place in time says nothing: several are made at the same moment, and told in any order.
+type decisionKey struct {
+	nanos         int64
+	session, name string
+	flow          uint64
+	kind          egress.Kind
+	addr          netip.AddrPort
+}
+
+func keyOf(d *egress.Decision) decisionKey {
+	return decisionKey{d.Time.UnixNano(), d.Session, d.Name, d.Flow, d.Kind, netip.AddrPortFrom(d.Addr, d.Port)}
 }
 
 // filter picks the caller's decisions, of one session or of all. An ended session's are found, too.

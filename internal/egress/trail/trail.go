@@ -3,6 +3,7 @@
 package trail
 
 import (
+	"bytes"
 	"encoding/json"
 	"log/slog"
 	"os"
@@ -179,7 +180,7 @@ func (s *segment) close() {
 func (w *writer) put(project string, s *segment) {
 	err := w.append(project, s)
 	if err != nil {
-		w.trail.lost.Add(1)
+		w.trail.lost.Add(int64(bytes.Count(s.buf, []byte{'\n'})))
 		w.trail.log.Warn("the record of egress cannot be written", "project", project, "err", err)
 		s.close()
 	}
