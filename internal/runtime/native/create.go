@@ -145,25 +145,28 @@ func (r *Runtime) make(ctx context.Context, cfg *runtime.Config, filter []byte, 
 		return err
 	}
 	// While the guest's run time starts.
+	return b.boot(cfg, filter, birth, func(msg *guestproto.Setup, fds []int) error { return b.setup(ctx, msg, fds) })
+}
+
+// boot builds the root tree and has the guest make the box of it. birth is nil where the guest was told its
+// groups before; send hands the message over and waits for the answer.
+func (b *box) boot(cfg *runtime.Config, filter []byte, birth *cgroup.Birth, send func(*guestproto.Setup, []int) error) error {
 	tree, err := b.buildTree(cfg)
 	if err != nil {
 		return err
 	}
 	defer tree.Close()
-	msg := bootOf(cfg, filter)
-	msg.FDs = tree.Desc
-	fds := append(tree.FDs[:len(tree.FDs):len(tree.FDs)], birthFDs(birth, msg)...)
-	return b.setup(ctx, msg, fds)
-}
-
-// bootOf is the boot message without its descriptors.
-func bootOf(cfg *runtime.Config, filter []byte) *guestproto.Setup {
 	msg := setupOf(&cfg.Claim, filter)
 	msg.Kind, msg.Pooled = guestproto.SetupBoot, cfg.Pooled
 	if cfg.RootWritable {
 		msg.WritableDirs = cfg.WritableDirs
 	}
-	return msg
+	msg.FDs = tree.Desc
+	fds := tree.FDs[:len(tree.FDs):len(tree.FDs)]
+	if birth != nil {
+		fds = append(fds, birthFDs(birth, msg)...)
+	}
+	return send(msg, fds)
 }
 
 type spawned struct {

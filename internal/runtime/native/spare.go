@@ -137,14 +137,8 @@ func (r *Runtime) finishSpare(ctx context.Context, cfg *runtime.Config, filter [
 	if err := b.makeStore(cfg); err != nil {
 		return err
 	}
-	tree, err := b.buildTree(cfg)
+	err := b.boot(cfg, filter, nil, func(msg *guestproto.Setup, fds []int) error { return b.exchange(ctx, s.boot, msg, fds) })
 	if err != nil {
-		return err
-	}
-	defer tree.Close()
-	msg := bootOf(cfg, filter)
-	msg.FDs = tree.Desc
-	if err := b.exchange(ctx, s.boot, msg, tree.FDs); err != nil {
 		return err
 	}
 	s.boot.Close()
