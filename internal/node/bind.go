@@ -52,15 +52,20 @@ func (n *Node) inject(ctx context.Context, s *session, req *CreateRequest, bound
 	if req.Code == nil {
 		return nil
 	}
+	return n.withGuest(ctx, s, bound, "code", func(g guestclient.API) error { return unpack(ctx, g, req) })
+}
+
+// withGuest does a step of a create that needs the guest, and takes its time.
+func (n *Node) withGuest(ctx context.Context, s *session, bound *Bound, step string, do func(guestclient.API) error) error {
 	lap := time.Now()
 	_, b := s.current()
 	s.asking.Add(1)
 	defer s.asking.Add(-1)
 	g, err := n.dialGuest(ctx, s, b)
 	if err == nil {
-		err = unpack(ctx, g, req)
+		err = do(g)
 	}
-	bound.Timing["code"] = time.Since(lap)
+	bound.Timing[step] = time.Since(lap)
 	return err
 }
 

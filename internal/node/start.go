@@ -132,14 +132,5 @@ func (n *Node) start(ctx context.Context, s *session, req *CreateRequest, bound 
 	if req.Start == (Start{}) {
 		return nil
 	}
-	lap := time.Now()
-	_, b := s.current()
-	s.asking.Add(1)
-	defer s.asking.Add(-1)
-	g, err := n.dialGuest(ctx, s, b)
-	if err == nil {
-		err = RunStart(ctx, g, req.Start, nil)
-	}
-	bound.Timing["start"] = time.Since(lap)
-	return err
+	return n.withGuest(ctx, s, bound, "start", func(g guestclient.API) error { return RunStart(ctx, g, req.Start, nil) })
 }
