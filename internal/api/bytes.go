@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,8 @@ func (a *API) plain(name string, h func(http.ResponseWriter, *http.Request) erro
 		a.logFailure(r.Context(), name, e, start)
 		var broken *brokenTransfer
 		if errors.As(err, &broken) {
+			// With the head of the answer it is a transfer that broke, and not a server that is gone.
+			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		}
 		a.refuse(w, r, e)
@@ -156,6 +159,11 @@ func sendFile(w http.ResponseWriter, r *http.Request, g guestclient.API, t targe
 		r.Header.Del("Range")
 		return sendFile(w, r, g, t)
 	}
+	src := bufio.NewReaderSize(body, 4<<10)
+	// A helper that ends before the first bytes is an error that can still be told.
+	if _, err := src.Peek(1); err != nil && err != io.EOF {
+		return err
+	}
 	fileHeaders(w, info)
 	size := info.Size
 	// What says no size, such as a file of /proc, is sent until it ends.
@@ -174,13 +182,13 @@ func sendFile(w http.ResponseWriter, r *http.Request, g guestclient.API, t targe
 		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", offset, end-1, size))
 		status, size = http.StatusPartialContent, end-offset
 	}
-	var src io.Reader = body
+	var all io.Reader = src
 	if known {
 		w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
-		src = io.LimitReader(body, size) // it may have grown
+		all = io.LimitReader(src, size) // it may have grown
 	}
 	w.WriteHeader(status)
-	n, err := pump(w, src)
+	n, err := pump(w, all)
 	if err == nil && known && n < size {
 		err = errdefs.Userf(errdefs.Conflict, "file", "read it again", "it became shorter while it was read")
 	}

@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -151,6 +153,28 @@ func TestRanges(t *testing.T) {
 	}
 	if code, _, body := w.curl("GET", "/v1/sessions/"+s.ID()+"/files?path=/f", "", "Range", "bytes=x-"); code != 400 || detail(t, body)["object"] != "header Range" {
 		t.Error(code, body)
+	}
+}
+
+// A file whose reading fails is an error before its first byte, and a broken
+// transfer of a living server after it: never a connection that says nothing.
+func TestReadingBreaks(t *testing.T) {
+	w := newWorld(t)
+	s := w.session()
+	_, err := s.ReadFile(t.Context(), "/breaks/after/0", dsec.ReadOptions{})
+	if e := new(dsec.Error); !errors.As(err, &e) || e.Class != dsec.ClassUser {
+		t.Errorf("before the first byte: %v", err)
+	}
+	for _, n := range []int{1, 100, 300_000} {
+		rc, err := s.ReadFile(t.Context(), fmt.Sprintf("/breaks/after/%d", n), dsec.ReadOptions{})
+		if err != nil {
+			t.Errorf("after %d bytes: %v", n, err)
+			continue
+		}
+		if b, err := io.ReadAll(rc); err == nil || len(b) > n {
+			t.Errorf("after %d bytes: %d bytes, %v", n, len(b), err)
+		}
+		rc.Close()
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"testing/iotest"
 	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
@@ -363,6 +364,12 @@ func (g *hostGuest) ReadFile(_ context.Context, path, _ string, offset, length i
 		var size int64
 		fmt.Sscan(n, &size)
 		return &guestproto.FileInfo{Type: guestproto.TypeFile, Size: size}, io.NopCloser(io.LimitReader(zeros{}, size-offset)), nil
+	}
+	if n, ok := strings.CutPrefix(path, "/breaks/after/"); ok {
+		var size int64
+		fmt.Sscan(n, &size)
+		broken := errdefs.Userf(errdefs.Conflict, "box", "make a new session", "its guest was tampered with")
+		return &guestproto.FileInfo{Type: guestproto.TypeFile, Size: 1 << 20}, io.NopCloser(io.MultiReader(io.LimitReader(zeros{}, size), iotest.ErrReader(broken))), nil
 	}
 	f, err := os.Open(g.host(path))
 	if err != nil {

@@ -135,7 +135,9 @@ func (h *Handler) plain(f func(w http.ResponseWriter, r *http.Request) error) ht
 			return
 		}
 		if _, begun := errors.AsType[*brokenTransfer](err); begun {
-			panic(http.ErrAbortHandler) // the client must see that it is not whole
+			// The client must see that it is not whole, and that the server is there.
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
 		}
 		h.logFailure(r.Context(), r.Method+" "+r.URL.Path, err)
 		writeError(w, typed(r.Context(), err))

@@ -24,7 +24,7 @@ async def held_up(stop: asyncio.Event) -> list[float]:
 
 
 async def test_calls_do_not_hold_up_the_loop(async_client: dsec.AsyncClient) -> None:
-    spec = {"mem_limit": "16Mi"}
+    spec = {"mem_limit": 16 << 20}
     async with async_client.create(count=50, spec=spec) as group:
         stop = asyncio.Event()
         watch = asyncio.create_task(held_up(stop))
@@ -53,11 +53,14 @@ async def test_two_thousand_calls_are_in_flight_at_a_time(async_client: dsec.Asy
 
 
 async def test_a_cancelled_create_leaves_nothing(async_client: dsec.AsyncClient) -> None:
+    spec = {"mem_limit": 16 << 20}
     for pause in (0.0, 0.01, 0.05):
         job = f"cancelled-{time.time_ns()}"
-        task = asyncio.ensure_future(async_client._create_many({"job": job}, 20, True, None))
+        # So many that none of the pauses outlasts the create.
+        create = async_client._create_many({"job": job, "spec": spec}, 300, True, None)
+        task = asyncio.ensure_future(create)
         await asyncio.sleep(pause)
-        task.cancel()
+        assert task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         deadline = time.monotonic() + 30
