@@ -66,7 +66,7 @@ type Control struct {
 	cancel context.CancelFunc
 	tasks  tasks
 
-	reviving sync.Mutex // held while a lease that has no owner is made to live again, or is released
+	reviving turn // held while a lease that has no owner is made to live again, or is released
 
 	placing, reclaiming chan struct{} // slots
 	wake                chan struct{} // of the dispatcher, capacity 1
@@ -104,7 +104,8 @@ func New(cfg Config) *Control {
 		cfg.Now = time.Now
 	}
 	c := &Control{
-		cfg: cfg, log: cfg.Logger, store: cfg.Store, node: cfg.Node,
+		reviving: newTurn(),
+		cfg:      cfg, log: cfg.Logger, store: cfg.Store, node: cfg.Node,
 		placing: make(chan struct{}, cfg.Placing), reclaiming: make(chan struct{}, cfg.Reclaiming), wake: make(chan struct{}, 1),
 		live: map[string]*live{}, requests: map[requestKey]*request{}, roots: map[string]*root{}, owners: map[string]*owner{},
 		queue: sched.NewQueue(cfg.Scheduler.MaxActiveSessions, cfg.Scheduler.QueueLength),

@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
@@ -62,7 +61,7 @@ type Lease struct {
 // owner is a lease that lives, or is just ending.
 type owner struct {
 	store.Lease               // as it was made
-	turn        sync.Mutex    // held while it is ended or revived
+	turn        turn          // held while it is ended
 	ending      string        // guarded by Control.mu
 	beat        time.Duration // last sign of life, since Control.began; guarded by Control.mu
 	timer       *time.Timer   // guarded by Control.mu
@@ -126,23 +125,25 @@ func (c *Control) RenewLease(ctx context.Context, project, id string) (revived b
 		if alive {
 			return false, nil
 		}
-		if !c.hasEnded(o) {
+		if err := o.turn.take(ctx); err != nil { // whoever ends it is done then
+			return false, err
+		}
+		c.mu.Lock()
+		stuck := c.owners[id] == o && o.ending != ""
+		c.mu.Unlock()
+		o.turn.give()
+		if stuck {
 			return false, errdefs.Infraf(errdefs.ScopePlatform, errdefs.Unavailable, "lease "+id, "its end could not be written yet")
 		}
 	}
 }
 
-// hasEnded waits until whoever ends the lease is done, and tells whether it has ended.
-func (c *Control) hasEnded(o *owner) bool {
-	o.turn.Lock()
-	defer o.turn.Unlock()
-	return c.findOwner(o.Project, o.ID) != o
-}
-
 // revive makes a lease live again whose sessions wait, suspended, for their owner.
 func (c *Control) revive(ctx context.Context, project, id string) (revived bool, err error) {
-	c.reviving.Lock()
-	defer c.reviving.Unlock()
+	if err := c.reviving.take(ctx); err != nil {
+		return false, err
+	}
+	defer c.reviving.give()
 	if c.findOwner(project, id) != nil {
 		return false, nil // another call was faster
 	}
@@ -179,12 +180,15 @@ func (c *Control) ReleaseLease(ctx context.Context, project, id string, keep boo
 }
 
 // release ends a lease, and begins to stop its sessions, which it gives, unless they are kept.
+//
+// When the end cannot be written, a lease whose sessions are kept lives on as if nothing had been
+// asked. One whose sessions are stopped is brought to its end all the same: the stops have begun.
 func (c *Control) release(ctx context.Context, project, id string, keep bool) ([]*live, error) {
 	known, o, unlock, err := c.holdLease(ctx, project, id)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
+	defer func() { unlock() }()
 	if o != nil {
 		c.markEnding(o, leaseReleased)
 	}
@@ -194,39 +198,48 @@ func (c *Control) release(ctx context.Context, project, id string, keep bool) ([
 			c.conclude(l, session.Stop{Reason: "its owner released it"})
 		}
 	}
-	if o != nil || revivable(known) {
-		// Begun, it is brought to its end; the stops above are durable with it.
-		if err := c.store.EndLease(context.WithoutCancel(ctx), id, leaseReleased, c.cfg.Now()); err != nil {
-			return nil, err
+	if o == nil && !revivable(known) {
+		return lives, nil
+	}
+	// Begun, it is brought to its end; the stops above are durable with it.
+	err = c.store.EndLease(context.WithoutCancel(ctx), id, leaseReleased, c.cfg.Now())
+	switch {
+	case err == nil && o != nil:
+		c.disown(o)
+	case err != nil && o != nil && keep:
+		c.markAlive(o)
+	case err != nil && o != nil:
+		begun := unlock
+		if c.tasks.spawn(func() { defer begun(); c.endOwner(o, leaseReleased) }) {
+			unlock = func() {}
 		}
 	}
-	if o != nil {
-		c.disown(o)
-	}
-	return lives, nil
+	return lives, err
 }
 
 // holdLease is anyLease for who changes whether it lives: nobody else does until unlock.
 func (c *Control) holdLease(ctx context.Context, project, id string) (known *store.Lease, o *owner, unlock func(), err error) {
 	for {
 		o = c.findOwner(project, id)
-		turn := &c.reviving
+		t := c.reviving
 		if o != nil {
-			turn = &o.turn
+			t = o.turn
 		}
-		turn.Lock()
+		if err := t.take(ctx); err != nil {
+			return nil, nil, nil, err
+		}
 		if c.findOwner(project, id) != o { // it ended or was revived meanwhile
-			turn.Unlock()
+			t.give()
 			continue
 		}
 		if o != nil {
-			return &o.Lease, o, turn.Unlock, nil
+			return &o.Lease, o, t.give, nil
 		}
 		if known, err = c.storedLease(ctx, project, id); err != nil {
-			turn.Unlock()
+			t.give()
 			return nil, nil, nil, err
 		}
-		return known, nil, turn.Unlock, nil
+		return known, nil, t.give, nil
 	}
 }
 

@@ -76,8 +76,8 @@ func (c *Control) makeChunk(r *request, req *CreateRequest, root *root, common p
 	if req.Lease != "" {
 		// What ends a lease marks it under this lock before it looks for its sessions.
 		if o := c.owners[req.Lease]; o == nil || o.ending != "" {
+			err := endedMeanwhile(req.Lease, o)
 			c.mu.Unlock()
-			err := errdefs.Userf(errdefs.Conflict, "lease "+req.Lease, "make a new one", "it ended while its sessions were made")
 			settleAll(items, err)
 			return err
 		}

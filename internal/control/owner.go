@@ -18,7 +18,7 @@ func (c *Control) sinceBegan() time.Duration { return c.cfg.Now().Sub(c.began) }
 
 // own begins to watch an owner, who has just given a sign of life.
 func (c *Control) own(l store.Lease) *owner {
-	o := &owner{Lease: l}
+	o := &owner{Lease: l, turn: newTurn()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if was := c.owners[l.ID]; was != nil { // revived twice at a time
@@ -87,6 +87,17 @@ func (c *Control) owned(id string) []*live {
 	return out
 }
 
+// endedMeanwhile is the error of a create whose lease ended, one way or the other, while its
+// sessions were made: they have no owner. c.mu is held.
+func endedMeanwhile(id string, o *owner) error {
+	object := "lease " + id
+	if o == nil || o.ending == leaseReleased {
+		return errdefs.Userf(errdefs.OwnerLost, object, "make a new lease and create them again", "it ended while its sessions were made")
+	}
+	return errdefs.Limitf(errdefs.OwnerLost, object, "renew it in time; make a new lease and create them again",
+		"it expired while its sessions were made: its owner gave no sign of life for %s", o.TTL)
+}
+
 // ownerLives tells whether a session has an owner who is not silent for too long.
 func (c *Control) ownerLives(l *live) bool {
 	c.mu.Lock()
@@ -101,6 +112,15 @@ func (c *Control) markEnding(o *owner, how string) {
 	defer c.mu.Unlock()
 	o.ending = how
 	o.timer.Stop()
+}
+
+// markAlive takes markEnding back: it was only a sign of life.
+func (c *Control) markAlive(o *owner) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o.ending = ""
+	o.beat = c.sinceBegan()
+	o.timer.Reset(o.TTL)
 }
 
 // due looks at an owner whose TTL may be over.
@@ -121,17 +141,17 @@ func (c *Control) due(o *owner) {
 		o.timer.Reset(o.TTL)
 		return
 	}
-	if o.turn.TryLock() { // else somebody releases it
+	if o.turn.tryTake() { // else somebody releases it
 		o.ending = leaseExpired
 		if !c.tasks.spawn(func() { c.expireOwner(o) }) {
-			o.turn.Unlock()
+			o.turn.give()
 		}
 	}
 }
 
 // expireOwner does with the sessions of a silent owner what its lease says. o.turn is held, and given back.
 func (c *Control) expireOwner(o *owner) {
-	defer o.turn.Unlock()
+	defer o.turn.give()
 	lives := c.owned(o.ID)
 	c.counters.OwnersLost.Add(1)
 	c.log.Warn("an owner is silent", "lease", o.ID, "ttl", o.TTL, "sessions", len(lives), "on_expiry", o.OnExpiry)
@@ -144,8 +164,12 @@ func (c *Control) expireOwner(o *owner) {
 	for _, l := range lives {
 		c.conclude(l, session.Fail{Err: ownerLost(o, l.rec.ID)})
 	}
-	// Last, so that after a crash in between the next server does it again.
-	err := c.retry(func() error { return c.store.EndLease(c.ctx, o.ID, leaseExpired, c.cfg.Now()) }, func(err error) {
+	c.endOwner(o, leaseExpired) // last, so that after a crash in between the next server does it again
+}
+
+// endOwner writes how a lease ended, however long that takes, and forgets its owner. o.turn is held.
+func (c *Control) endOwner(o *owner, how string) {
+	err := c.retry(func() error { return c.store.EndLease(c.ctx, o.ID, how, c.cfg.Now()) }, func(err error) {
 		c.counters.WriteFailures.Add(1)
 		c.log.Error("the end of a lease could not be written; it is tried again", "lease", o.ID, "err", err)
 	})
