@@ -162,7 +162,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.request = id
 	// A copy: the server looks at its own request's body to know where the next request begins.
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
-	defer a.guardBody(w, r, size > 0 || !strings.HasPrefix(r.URL.Path, "/dsec.v1."))()
+	how := held{packed: packed(r.Header)}
+	if size == 0 && strings.HasPrefix(r.URL.Path, "/dsec.v1.") {
+		how.most = int64(maxRequest(r.URL.Path))
+	}
+	defer a.guardBody(w, r, how)()
 	a.routes.ServeHTTP(newAnswer(w), r)
 }
 

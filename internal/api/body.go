@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
@@ -14,15 +15,42 @@ import (
 // nothing of an answer. Tests shorten it.
 var bodyStall = time.Minute
 
+// held is how much of a request's body the server has in memory at a time.
+type held struct {
+	// most bounds it, as it is when it is unpacked; 0: nothing is counted here, because it is passed on
+	// as it comes, or was counted by its announced size.
+	most int64
+	// packed tells that it comes compressed.
+	packed bool
+	// pauses tells that it may take as long as its sender likes.
+	pauses bool
+}
+
+// unpacksTo is how many bytes one byte of gzip can stand for, which is all that anybody knows of a
+// compressed message before it is unpacked.
+const unpacksTo = 1032
+
+// packed tells whether a message is compressed, by the headers of Connect's and gRPC's calls.
+func packed(h http.Header) bool {
+	for _, name := range []string{"Content-Encoding", "Connect-Content-Encoding", "Grpc-Encoding"} {
+		if e := h.Get(name); e != "" && !strings.EqualFold(e, "identity") {
+			return true
+		}
+	}
+	return false
+}
+
 // guardBody ends a request whose body stalls, says whose fault a broken body is, and counts
-// a message that is held whole, unless that was done by its announced size. r is not the
-// server's own request. The message is given back by the returned function.
-func (a *API) guardBody(w http.ResponseWriter, r *http.Request, counted bool) (release func()) {
+// what is held of it. r is not the server's own request. What was counted is given back by the returned function.
+func (a *API) guardBody(w http.ResponseWriter, r *http.Request, how held) (release func()) {
 	if r.ContentLength == 0 { // among them what becomes a stream of bytes, which may pause
 		return func() {}
 	}
-	b := &guardedBody{ReadCloser: r.Body, rc: http.NewResponseController(w)}
-	if !counted {
+	b := &guardedBody{ReadCloser: r.Body, how: how}
+	if !how.pauses {
+		b.rc = http.NewResponseController(w)
+	}
+	if how.most > 0 {
 		b.large = &a.large
 	}
 	r.Body = b
@@ -31,7 +59,8 @@ func (a *API) guardBody(w http.ResponseWriter, r *http.Request, counted bool) (r
 
 type guardedBody struct {
 	io.ReadCloser
-	rc         *http.ResponseController
+	rc         *http.ResponseController // nil: it may pause
+	how        held
 	large      *largeBodies // nil: not counted here
 	read, held int64
 }
@@ -53,11 +82,18 @@ func (b *guardedBody) Read(p []byte) (int, error) {
 	return n, bodyError(err)
 }
 
-// count takes what is held beyond a small message.
+// count takes what is held beyond a small message. A compressed one counts as what it may become.
 func (b *guardedBody) count(n int) error {
+	if b.large == nil {
+		return nil
+	}
 	b.read += int64(n)
-	more := b.read - smallMessage - b.held
-	if b.large == nil || more <= 0 {
+	whole := b.read
+	if b.how.packed {
+		whole *= unpacksTo
+	}
+	more := min(whole, b.how.most) - smallMessage - b.held
+	if more <= 0 {
 		return nil
 	}
 	if err := b.large.take(more); err != nil {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"math"
 	"net/http"
 	"time"
 
@@ -27,6 +28,20 @@ type FacadeRoute struct {
 	MakesBoxes bool // refused while the server drains
 	Streamed   bool // its body is passed on as it comes; others are held whole, and counted
 	Proxied    bool // its body and its answer are a box's own, and may pause for as long as that likes
+	// Message bounds what is held of a body that is messages one after the other, each perhaps compressed: the
+	// largest, unpacked. 0: the body is one plain message.
+	Message int64
+}
+
+// held is how much of a body of the route is in memory at a time.
+func (f FacadeRoute) held(h http.Header) held {
+	switch {
+	case f.Message > 0:
+		return held{most: f.Message, packed: packed(h), pauses: f.Proxied}
+	case f.Streamed || f.Proxied:
+		return held{pauses: f.Proxied}
+	}
+	return held{most: math.MaxInt64}
 }
 
 // toFacade serves r if it is the facade's.
@@ -52,9 +67,11 @@ func (a *API) toFacade(w http.ResponseWriter, r *http.Request) bool {
 	}
 	told := &toldStatus{ResponseWriter: w}
 	w = told
-	if !route.Proxied {
+	if !route.Proxied || route.Message > 0 {
 		r = r.WithContext(r.Context()) // a copy: see ServeHTTP
-		defer a.guardBody(w, r, route.Streamed)()
+		defer a.guardBody(w, r, route.held(r.Header))()
+	}
+	if !route.Proxied {
 		w = newAnswer(w)
 	}
 	f.Serve(w, r, c.project, c.operator)

@@ -85,7 +85,7 @@ func (l *largeBodies) size(r *http.Request) int64 {
 	switch p := r.URL.Path; {
 	case p != dsecv1connect.SessionServiceCreateProcedure && p != dsecv1connect.SessionServiceCreateStreamProcedure:
 		return 0
-	case r.ContentLength < 0, r.Header.Get("Content-Encoding") != "", r.Header.Get("Connect-Content-Encoding") != "", r.Header.Get("Grpc-Encoding") != "":
+	case r.ContentLength < 0, packed(r.Header):
 		return int64(maxRequest(p)) // it says its size only when it is read
 	case r.ContentLength < smallMessage:
 		return 0

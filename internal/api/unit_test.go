@@ -189,7 +189,7 @@ func TestMessagesInFlightAreBounded(t *testing.T) {
 	a.large.bytes.Store(maxLarge - 1<<20)
 	body := func() (*http.Request, func()) {
 		r := httptest.NewRequest("POST", dsecv1connect.ExecServiceRunProcedure, io.LimitReader(zeros{}, 3<<20))
-		return r, a.guardBody(httptest.NewRecorder(), r, false)
+		return r, a.guardBody(httptest.NewRecorder(), r, held{most: 64 << 20})
 	}
 	r, release := body()
 	_, err := io.Copy(io.Discard, r.Body)
@@ -206,6 +206,36 @@ func TestMessagesInFlightAreBounded(t *testing.T) {
 	if n := a.large.bytes.Load(); n != 0 {
 		t.Error(n, "bytes are still counted")
 	}
+}
+
+// A compressed message counts as what it may become, not as what comes over the wire.
+func TestCompressedMessagesCountUnpacked(t *testing.T) {
+	for _, name := range []string{"Content-Encoding", "Connect-Content-Encoding", "Grpc-Encoding"} {
+		for encoding, want := range map[string]int64{"gzip": 15 << 20, "identity": 0, "": 0} {
+			a := &API{}
+			r := httptest.NewRequest("POST", "/process.Process/SendInput", io.LimitReader(zeros{}, 20<<10))
+			r.Header.Set(name, encoding)
+			release := a.guardBody(httptest.NewRecorder(), r, FacadeRoute{Message: 16 << 20}.held(r.Header))
+			if _, err := io.Copy(io.Discard, r.Body); err != nil || a.large.bytes.Load() != want {
+				t.Errorf("%s: %s: %d bytes are counted, %v", name, encoding, a.large.bytes.Load(), err)
+			}
+			release()
+			if n := a.large.bytes.Load(); n != 0 {
+				t.Error(n, "bytes are still counted")
+			}
+		}
+	}
+}
+
+// A stream of messages holds one at a time, however many have gone by.
+func TestStreamsOfMessagesHoldOne(t *testing.T) {
+	a := &API{}
+	r := httptest.NewRequest("POST", "/process.Process/StreamInput", io.LimitReader(zeros{}, 64<<20))
+	release := a.guardBody(httptest.NewRecorder(), r, FacadeRoute{Message: 4 << 20, Proxied: true}.held(r.Header))
+	if _, err := io.Copy(io.Discard, r.Body); err != nil || a.large.bytes.Load() != 3<<20 {
+		t.Error(err, a.large.bytes.Load())
+	}
+	release()
 }
 
 type zeros struct{}

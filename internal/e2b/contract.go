@@ -15,6 +15,12 @@ const EnvdPort = 49983
 // 0.6.3 watches tell of the file, from 0.6.4 of file systems of the network too.
 const EnvdVersion = "0.6.4"
 
+// What a message to a box's agent may have, unpacked: MaxInput one of a stream of input, MaxMessage any other.
+const (
+	MaxMessage = 16 << 20
+	MaxInput   = 4 << 20
+)
+
 // DefaultUser is whose processes and files a sandbox's are when a request names nobody.
 const DefaultUser = "user"
 

@@ -16,8 +16,15 @@ var prefixes = []string{"/sandboxes", "/v2/sandboxes", "/templates", "/v2/templa
 // Route tells what r is to the facade. A request to a box is recognised first, because its path is the box's affair.
 func (f *Facade) Route(r *http.Request) api.FacadeRoute {
 	if _, port, ok := boxAddress(r); ok {
-		// Input for a process may pause as long as a server in the box.
-		return api.FacadeRoute{Mine: true, Streamed: r.URL.Path == "/files", Proxied: port != EnvdPort || r.URL.Path == processconnect.ProcessStreamInputProcedure}
+		switch {
+		case port != EnvdPort:
+			return api.FacadeRoute{Mine: true, Proxied: true}
+		case r.URL.Path == "/files":
+			return api.FacadeRoute{Mine: true, Streamed: true}
+		case r.URL.Path == processconnect.ProcessStreamInputProcedure: // input may pause as long as a server in the box
+			return api.FacadeRoute{Mine: true, Proxied: true, Message: MaxInput}
+		}
+		return api.FacadeRoute{Mine: true, Message: MaxMessage}
 	}
 	if r.URL.Path == "/health" {
 		return api.FacadeRoute{Mine: true}

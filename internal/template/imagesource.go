@@ -126,8 +126,13 @@ func (b *build) fromArchive(ctx context.Context, dir string, src Source, p v1.Pl
 		return nil, err
 	}
 	defer f.Close()
-	if err := copyContext(ctx, f, b.counted(r, "archive", 0)); err != nil {
+	// The archive of an image holds each of its layers, which are bounded by themselves as they are read.
+	const most = 128 << 30
+	if err := copyContext(ctx, f, io.LimitReader(b.counted(r, "archive", 0), most+1)); err != nil {
 		return nil, badImage(src, err)
+	}
+	if n, err := f.Seek(0, io.SeekCurrent); err == nil && n > most {
+		return nil, errdefs.Limitf(errdefs.TooLarge, "image "+src.Ref, "split it into smaller images", "unpacked its archive has more than %d bytes", int64(most))
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return nil, err

@@ -19,11 +19,11 @@ type guestAPI = guestclient.API
 
 // Limits of requests.
 const (
-	maxMessage = 16 << 20  // a JSON message; input is at most three quarters of it
 	maxText    = 768 << 10 // bytes of a command and its environment: one frame to the guest
 	maxEnvVars = 1024
 	maxTag     = 256
-	maxFiles   = 10_000 // of one upload
+	maxFiles   = 10_000   // of one upload
+	maxBody    = 64 << 30 // bytes of one upload that is compressed, unpacked
 	maxTimeout = 30 * 24 * time.Hour
 )
 

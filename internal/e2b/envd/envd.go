@@ -13,6 +13,7 @@ import (
 
 	"github.com/dsec-platform/dsec/gen/filesystem/filesystemconnect"
 	"github.com/dsec-platform/dsec/gen/process/processconnect"
+	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestclient"
 )
@@ -76,7 +77,12 @@ func (h *Handler) mountServices() {
 	s := connect.NewServer(h.intercept)
 	processconnect.RegisterProcessHandler(s, &processes{h})
 	filesystemconnect.RegisterFilesystemHandler(s, &filesystem{h})
-	connecthttp.Mount(h.routes, s, connecthttp.WithCodecs(newCodec()), connecthttp.WithReadMaxBytes(maxMessage))
+	connecthttp.Mount(h.routes, s, connecthttp.WithCodecs(newCodec()), connecthttp.WithConditionalOptions(func(spec connect.Spec) []connecthttp.Option {
+		if spec.Procedure == processconnect.ProcessStreamInputProcedure {
+			return []connecthttp.Option{connecthttp.WithReadMaxBytes(e2b.MaxInput)}
+		}
+		return []connecthttp.Option{connecthttp.WithReadMaxBytes(e2b.MaxMessage)}
+	}))
 }
 
 // ServeHTTP serves a request to the agent's port of a box.

@@ -78,10 +78,24 @@ func decoded(r *http.Request) (io.Reader, int64, error) {
 		if err != nil {
 			return nil, 0, bodyError(err)
 		}
-		return z, -1, nil
+		return &unpacked{z, maxBody}, -1, nil
 	default:
 		return nil, 0, bad("header Content-Encoding", "send gzip, or nothing encoded", "%q cannot be decoded", clip(e))
 	}
+}
+
+// unpacked bounds what a body becomes: the parts of a form that are passed over fill no disk that would end it.
+type unpacked struct {
+	io.Reader
+	left int64
+}
+
+func (u *unpacked) Read(p []byte) (int, error) {
+	n, err := u.Reader.Read(p)
+	if u.left -= int64(n); u.left < 0 {
+		return 0, errdefs.Limitf(errdefs.TooLarge, "request body", "send less at a time", "it has more than %d bytes when it is unpacked", int64(maxBody))
+	}
+	return n, err
 }
 
 type uploader struct {
