@@ -93,11 +93,16 @@ func TestStartCommand(t *testing.T) {
 		"before the box was":                   {Command: "kill -9 $$", Ready: "false"},
 		"not in the box":                       {Command: "true", User: "nobody-knows"},
 		"out of luck":                          {Command: "echo out of luck; sleep 0.1; exit 3", Ready: "false"},
+		"no port is free":                      {Command: "sleep 0.1; echo no port is free; exit 4", Ready: "sleep 300"}, // which hangs
 		"(goes into the background by itself)": {Command: "true", Ready: "test -e " + up},
 	} {
 		req := request("t")
 		req.Start = s
+		began := time.Now()
 		_, err := r.node.Create(t.Context(), req)
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("%s: told after %v", want, took)
+		}
 		if strings.HasPrefix(want, "(") {
 			if err != nil {
 				t.Errorf("%s: %v", want, err)

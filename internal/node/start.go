@@ -15,7 +15,8 @@ import (
 )
 
 // Start is what a box runs before its session is RUNNING. Command is started by the shell and goes
-// on in the background, as the op dsec-start; Ready is repeated until it ends with 0.
+// on in the background, as the op dsec-start; Ready is repeated until it ends with 0. A Command that
+// ends with an error before that ends the wait, whatever Ready does.
 type Start struct {
 	Command, Ready string
 	User, Cwd      string
@@ -38,7 +39,8 @@ func RunStart(ctx context.Context, g guestclient.API, s Start, output io.Writer)
 		output = io.Discard
 	}
 	output = &sharedWriter{w: output}
-	failed := make(chan error, 1)
+	ctx, giveUp := context.WithCancelCause(ctx) // with what became of the start command
+	defer giveUp(nil)
 	if s.Command != "" {
 		began, err := g.Start(ctx, guestproto.ExecRequest{OpID: startOp, Script: s.Command, User: s.User, Cwd: s.Cwd, Background: true})
 		if err != nil {
@@ -47,7 +49,11 @@ func RunStart(ctx context.Context, g guestclient.API, s Start, output io.Writer)
 		var following sync.WaitGroup
 		defer following.Wait() // nothing is written after the return
 		defer began.Close()
-		following.Go(func() { failed <- followStart(began, output) })
+		following.Go(func() {
+			if err := followStart(began, output); err != nil {
+				giveUp(err)
+			}
+		})
 	}
 	if s.Ready == "" {
 		return nil
@@ -61,22 +67,26 @@ func RunStart(ctx context.Context, g guestclient.API, s Start, output io.Writer)
 		switch {
 		case err == nil && r.ExitCode == 0:
 			return nil
-		case errors.Is(ctx.Err(), context.DeadlineExceeded):
-			return errdefs.Userf(errdefs.TimedOut, "ready command "+clip(s.Ready), "check it in a session of the template it is built on", "did not end with 0 within %v", startLimit)
+		case ctx.Err() != nil:
+			return gaveUp(ctx, s.Ready)
 		case err != nil:
 			return err
 		}
 		select {
-		case err := <-failed:
-			if err != nil {
-				return err
-			}
-			failed = nil // it has gone into the background by itself
 		case <-time.After(pause):
 		case <-ctx.Done():
+			return gaveUp(ctx, s.Ready)
 		}
 		pause = min(2*pause, readyMax)
 	}
+}
+
+// gaveUp says why a box did not become ready before ctx ended.
+func gaveUp(ctx context.Context, ready string) error {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return errdefs.Userf(errdefs.TimedOut, "ready command "+clip(ready), "check it in a session of the template it is built on", "did not end with 0 within %v", startLimit)
+	}
+	return errdefs.From(context.Cause(ctx))
 }
 
 // sharedWriter is a writer for several goroutines.
