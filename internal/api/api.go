@@ -59,11 +59,13 @@ type API struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
-	limiter *limiter
-	large   largeBodies
-	routes  *http.ServeMux
-	open    *http.ServeMux // without a key: health and metrics
-	rpcErr  *connecthttp.ErrorWriter
+	limiter *limiter // of projects
+	// strangers are addresses, in a limiter of their own: they must not push projects out.
+	strangers *limiter
+	large     largeBodies
+	routes    *http.ServeMux
+	open      *http.ServeMux // without a key: health and metrics
+	rpcErr    *connecthttp.ErrorWriter
 
 	ready    atomic.Bool
 	stopping atomic.Bool // by Drain: creates are refused, for good
@@ -84,7 +86,7 @@ func New(cfg Config) *API {
 		cfg.Registry = prometheus.NewRegistry()
 	}
 	a := &API{
-		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Registry), limiter: newLimiter(cfg.Rate),
+		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Registry), limiter: newLimiter(cfg.Rate), strangers: newLimiter(strangerRate),
 		routes: http.NewServeMux(), open: http.NewServeMux(), rpcErr: connecthttp.NewErrorWriter(),
 	}
 	a.base, a.end = context.WithCancel(context.Background())
@@ -176,10 +178,15 @@ func (a *API) admit(r *http.Request) (caller, error) {
 		return caller{}, errStarting()
 	}
 	c, err := a.authenticate(r)
-	if err != nil {
-		return caller{}, err
+	if err == nil {
+		return c, a.limiter.allow("project " + c.project)
 	}
-	return c, a.limiter.allow(c.project)
+	if errdefs.From(err).Reason == errdefs.Unauthenticated {
+		if limited := a.allowStranger(r); limited != nil {
+			return caller{}, limited
+		}
+	}
+	return caller{}, err
 }
 
 // refusing tells whether creates are refused.

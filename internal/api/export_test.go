@@ -15,3 +15,6 @@ func SetLinger(d time.Duration) (undo func()) {
 	linger = d
 	return func() { linger = old }
 }
+
+// SetStrangerRate changes what one address may ask for without a right to it. Nobody is counted yet.
+func SetStrangerRate(a *API, r Rate) { a.strangers = newLimiter(r) }

@@ -15,10 +15,20 @@ import (
 type Facade interface {
 	// Route tells whether r is the facade's. One that is not keyed proves its right to the facade.
 	Route(r *http.Request) FacadeRoute
-	// Serve answers r; project and operator are the caller's if the route is keyed.
-	Serve(w http.ResponseWriter, r *http.Request, project string, operator bool)
+	// Serve answers r.
+	Serve(w http.ResponseWriter, r *http.Request, c FacadeCaller)
 	// Refuse answers a request that the gateway does not let through.
 	Refuse(w http.ResponseWriter, err error)
+}
+
+// FacadeCaller is who sent a request, as far as the gateway knows.
+type FacadeCaller struct {
+	Project  string // of the key, if the route is keyed
+	Operator bool
+	// Allow takes a request from the rate of a project to which the caller has proven its right by other
+	// means than a key; of no project it is the rate of strangers at the caller's address. A facade
+	// calls it for every request that is not keyed.
+	Allow func(project string) error
 }
 
 // FacadeRoute says what a request is to a facade.
@@ -74,7 +84,12 @@ func (a *API) toFacade(w http.ResponseWriter, r *http.Request) bool {
 	if !route.Proxied {
 		w = newAnswer(w)
 	}
-	f.Serve(w, r, c.project, c.operator)
+	f.Serve(w, r, FacadeCaller{c.project, c.operator, func(project string) error {
+		if project == "" {
+			return a.allowStranger(r)
+		}
+		return a.limiter.allow("project " + project)
+	}})
 	m.done(told.code(), start)
 	return true
 }

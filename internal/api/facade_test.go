@@ -19,12 +19,18 @@ func (otherWire) Route(r *http.Request) api.FacadeRoute {
 	return api.FacadeRoute{Mine: ok, Keyed: what == "keyed" || what == "make", MakesBoxes: what == "make", Proxied: what == "proxied"}
 }
 
-func (otherWire) Serve(w http.ResponseWriter, r *http.Request, project string, operator bool) {
+func (otherWire) Serve(w http.ResponseWriter, r *http.Request, c api.FacadeCaller) {
 	if r.URL.Path == "/other/fail" {
 		w.WriteHeader(http.StatusBadGateway)
 		return
 	}
-	fmt.Fprintf(w, "%s %v", project, operator)
+	if !strings.HasSuffix(r.URL.Path, "ed") || r.URL.Path == "/other/proxied" {
+		if err := c.Allow(r.URL.Query().Get("project")); err != nil {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+	}
+	fmt.Fprintf(w, "%s %v", c.Project, c.Operator)
 }
 
 func (otherWire) Refuse(w http.ResponseWriter, err error) {
@@ -70,5 +76,39 @@ func TestFacade(t *testing.T) {
 		if got := ask(path, w.key); got != want {
 			t.Errorf("draining: %s: %s, want %s", path, got, want)
 		}
+	}
+}
+
+// TestFacadeRates: who has no key is bounded by address, who has shown another right by its project.
+func TestFacadeRates(t *testing.T) {
+	w := newWorld(t, func(c *api.Config) { c.Facade, c.Rate = otherWire{}, api.Rate{PerSecond: 0.001, Burst: 3} })
+	defer http.DefaultClient.CloseIdleConnections()
+	ask := func(path string) int {
+		t.Helper()
+		res, err := http.Get(w.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		return res.StatusCode
+	}
+	for i, want := range []int{200, 200, 200, 429} {
+		if got := ask("/other/open?project=p"); got != want {
+			t.Errorf("request %d of a project: %d", i, got)
+		}
+	}
+	api.SetStrangerRate(w.api, api.Rate{PerSecond: 0.001, Burst: 4})
+	for i, path := range []string{"/other/open", "/other/proxied", "/other/keyed", "/sessions"} { // the last two without a key
+		if got := ask(path); got == 429 {
+			t.Errorf("stranger's request %d: %d", i, got)
+		}
+	}
+	for _, path := range []string{"/other/open", "/other/keyed", "/dsec.v1.SessionService/List"} {
+		if got := ask(path); path == "/other/keyed" && got != 418 || path != "/other/keyed" && got != 429 {
+			t.Errorf("%s beyond the rate: %d", path, got)
+		}
+	}
+	if got := ask("/other/open?project=q"); got != 200 {
+		t.Error("another project suffers:", got)
 	}
 }

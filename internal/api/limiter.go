@@ -3,6 +3,7 @@ package api
 import (
 	"container/list"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
@@ -21,22 +22,26 @@ type Rate struct {
 // DefaultRate is far above what one project reaches in honest use of one machine.
 var DefaultRate = Rate{PerSecond: 20_000, Burst: 40_000}
 
-// limitedProjects bounds the limiter's memory. A project that falls out starts
-// again with a full burst, which costs more projects than a caller can have.
-const limitedProjects = 4096
+// strangerRate bounds the requests of one address that show nothing that is good: no key, no token. It is
+// what a site behind a public port may have of visitors that come by one proxy.
+var strangerRate = Rate{PerSecond: 2_000, Burst: 4_000}
 
-// limiter is one token bucket a project, the least recently used ones dropped.
+// maxBuckets bounds a limiter's memory. Who falls out starts
+// again with a full burst, which costs more projects than a caller can have.
+const maxBuckets = 4096
+
+// limiter is one token bucket a project or address, the least recently used ones dropped.
 type limiter struct {
 	rate Rate
 
 	mu    sync.Mutex
-	at    map[string]*list.Element
-	order list.List // of *bucket, most recently used first
+	at    map[string]*list.Element // by object
+	order list.List                // of *bucket, most recently used first
 }
 
 type bucket struct {
-	project string
-	tokens  *rate.Limiter
+	object string // "project x"
+	tokens *rate.Limiter
 }
 
 func newLimiter(r Rate) *limiter {
@@ -46,16 +51,16 @@ func newLimiter(r Rate) *limiter {
 	return &limiter{rate: Rate{r.PerSecond, max(r.Burst, 1)}, at: map[string]*list.Element{}}
 }
 
-// allow takes a token of project, or says rate_limited.
-func (l *limiter) allow(project string) error {
+// allow takes a token of an object, or says rate_limited.
+func (l *limiter) allow(object string) error {
 	l.mu.Lock()
-	e := l.at[project]
+	e := l.at[object]
 	if e == nil {
-		e = l.order.PushFront(&bucket{project, rate.NewLimiter(rate.Limit(l.rate.PerSecond), l.rate.Burst)})
-		l.at[project] = e
-		if l.order.Len() > limitedProjects {
+		e = l.order.PushFront(&bucket{object, rate.NewLimiter(rate.Limit(l.rate.PerSecond), l.rate.Burst)})
+		l.at[object] = e
+		if l.order.Len() > maxBuckets {
 			old := l.order.Remove(l.order.Back()).(*bucket)
-			delete(l.at, old.project)
+			delete(l.at, old.object)
 		}
 	} else if l.order.Front() != e {
 		l.order.MoveToFront(e)
@@ -65,9 +70,29 @@ func (l *limiter) allow(project string) error {
 	if b.tokens.Allow() {
 		return nil
 	}
-	err := errdefs.Limitf(errdefs.RateLimited, "project "+project, "send fewer requests, or create many sessions with one request's count", "more than %g requests a second", l.rate.PerSecond)
+	err := errdefs.Limitf(errdefs.RateLimited, object, "send fewer requests, or create many sessions with one request's count", "more than %g requests a second", l.rate.PerSecond)
 	err.Scope, err.Retryable = errdefs.ScopePlatform, true
 	return err
+}
+
+// allowStranger takes a request from the rate of the address that r comes from.
+func (a *API) allowStranger(r *http.Request) error {
+	return a.strangers.allow("address " + addressOf(r.RemoteAddr))
+}
+
+// addressOf is whose rate a connection counts for: an IPv4 address, or the /64 of an IPv6 one, which is what one
+// customer has. A unix socket has none.
+func addressOf(remote string) string {
+	at, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return "of the machine itself"
+	}
+	ip := at.Addr().Unmap().WithZone("")
+	if ip.Is4() {
+		return ip.String()
+	}
+	p, _ := ip.Prefix(64) // it has that many bits
+	return p.String()
 }
 
 // maxLarge bounds the bytes of all large request messages in memory at a time;

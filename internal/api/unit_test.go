@@ -88,15 +88,15 @@ func TestUnknownBinaryFields(t *testing.T) {
 
 func TestLimiterIsBounded(t *testing.T) {
 	l := newLimiter(Rate{PerSecond: 0.0001, Burst: 1})
-	for i := range 3 * limitedProjects {
+	for i := range 3 * maxBuckets {
 		if err := l.allow(fmt.Sprint(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(l.at) != limitedProjects || l.order.Len() != limitedProjects {
+	if len(l.at) != maxBuckets || l.order.Len() != maxBuckets {
 		t.Error(len(l.at), l.order.Len())
 	}
-	if err := l.allow(fmt.Sprint(3*limitedProjects - 1)); err == nil {
+	if err := l.allow(fmt.Sprint(3*maxBuckets - 1)); err == nil {
 		t.Error("the newest was forgotten")
 	}
 }
@@ -250,6 +250,17 @@ func TestRangesToTheEnd(t *testing.T) {
 	} {
 		if got, err := parseRange(h); err != nil || *got != want {
 			t.Errorf("%s: %+v %v", h, got, err)
+		}
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	for remote, want := range map[string]string{
+		"192.0.2.7:80": "192.0.2.7", "[::ffff:192.0.2.7]:80": "192.0.2.7", "[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::/64",
+		"[fe80::1%eth0]:1": "fe80::/64", "@": "of the machine itself", "": "of the machine itself",
+	} {
+		if got := addressOf(remote); got != want {
+			t.Errorf("%s: %s", remote, got)
 		}
 	}
 }

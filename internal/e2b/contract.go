@@ -40,9 +40,9 @@ func CallerOf(ctx context.Context) Caller {
 
 type targetKey struct{}
 
-// TargetOf gives the sandbox that a request to a box means. The facade has put it there: it
-// exists and has not ended. Whether the caller may use it is for the handler to ask, by Authorize,
-// because some requests need no token and some are signed.
+// TargetOf gives the sandbox that a request to a box means. The facade has put it there.
+// Whether the caller may use it is for the handler to ask, because some requests are signed instead of
+// carrying the token; and before it tells or does anything else, because the sandbox may not be there.
 func TargetOf(ctx context.Context) *Target {
 	t, _ := ctx.Value(targetKey{}).(*Target)
 	return t

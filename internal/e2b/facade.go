@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/dsec-platform/dsec/internal/api"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/spec"
 )
@@ -45,14 +46,19 @@ func New(cfg Config) *Facade {
 	return f
 }
 
-// Serve answers a request that Route said is the facade's. Project and operator are the caller's
-// where Route said that it is keyed.
-func (f *Facade) Serve(w http.ResponseWriter, r *http.Request, project string, operator bool) {
+// Serve answers a request that Route said is the facade's.
+func (f *Facade) Serve(w http.ResponseWriter, r *http.Request, c api.FacadeCaller) {
 	if id, port, ok := boxAddress(r); ok {
-		f.serveBox(w, r, id, port)
+		f.serveBox(w, r, c, id, port)
 		return
 	}
-	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, Caller{project, operator}))
+	if c.Project == "" { // an upload to a signed address, or nothing that needs a right
+		if err := c.Allow(""); err != nil {
+			WriteError(w, err)
+			return
+		}
+	}
+	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, Caller{c.Project, c.Operator}))
 	f.routes.ServeHTTP(w, r)
 }
 
@@ -60,8 +66,8 @@ func (f *Facade) Serve(w http.ResponseWriter, r *http.Request, project string, o
 func (f *Facade) Refuse(w http.ResponseWriter, err error) { WriteError(w, err) }
 
 // serveBox finds the box and passes the request on.
-func (f *Facade) serveBox(w http.ResponseWriter, r *http.Request, id string, port int) {
-	t, err := f.cfg.Sandboxes.target(r.Context(), id, port)
+func (f *Facade) serveBox(w http.ResponseWriter, r *http.Request, c api.FacadeCaller, id string, port int) {
+	t, err := f.admitToBox(r, c, id, port)
 	if err != nil {
 		writeBoxError(w, err)
 		return
@@ -77,6 +83,23 @@ func (f *Facade) serveBox(w http.ResponseWriter, r *http.Request, id string, por
 	default:
 		f.cfg.Envd.ServeHTTP(w, r)
 	}
+}
+
+// admitToBox finds the box of a request at a bounded rate: of the box's project for who shows one of
+// the box's tokens, else of strangers. To a stranger a box that does not exist is one that it may not use.
+func (f *Facade) admitToBox(r *http.Request, c api.FacadeCaller, id string, port int) (*Target, error) {
+	boxes := f.cfg.Sandboxes
+	proven := boxes.opens(r, id, port)
+	if !proven {
+		if err := c.Allow(""); err != nil {
+			return nil, err
+		}
+	}
+	t, err := boxes.target(r.Context(), id, port)
+	if err != nil || !proven {
+		return t, err
+	}
+	return t, c.Allow(t.Project)
 }
 
 // writeBoxError says that a box cannot be reached as SDKs expect it from the sandbox's address:

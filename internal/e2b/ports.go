@@ -21,9 +21,9 @@ func (f *Facade) servePort(w http.ResponseWriter, r *http.Request, t *Target) {
 
 // authorizePort wants the traffic token, or envd's, which opens more.
 func (t *Target) authorizePort(r *http.Request) error {
-	if t.session.Labels[labelPublic] != "" || same(r.Header.Get(headerTraffic), t.boxes.tokens.Traffic(t.ID)) || same(r.Header.Get(headerToken), t.Token()) {
+	if t.labels[labelPublic] != "" || t.boxes.opens(r, t.ID, t.Port) {
 		return nil
 	}
 	return errdefs.Policyf(errdefs.Forbidden, "port "+strconv.Itoa(t.Port)+" of sandbox "+t.ID,
-		"send the sandbox's trafficAccessToken as "+strings.ToLower(headerTraffic)+", or create it with network.allowPublicTraffic", "its ports are not public")
+		"send the sandbox's trafficAccessToken as "+strings.ToLower(headerTraffic)+", or create it with network.allowPublicTraffic", "it was not found, or its ports are not public")
 }

@@ -127,6 +127,18 @@ func (a *answer) ids(t *testing.T) string {
 // call does one call with the key and headers ("K: v") and wants a status.
 func call(t *testing.T, want int, method, path, body string, headers ...string) *answer {
 	t.Helper()
+	a := ask(t, method, path, body, headers...)
+	if a.status != want {
+		t.Fatalf("%s %s: %d %s, want %d", method, path, a.status, a.body, want)
+	}
+	if want >= 400 && want != http.StatusBadGateway && (a.get("code") != fmt.Sprint(want) || a.get("message") == "") {
+		t.Errorf("%s %s: not E2B's error shape: %s", method, path, a.body)
+	}
+	return a
+}
+
+func ask(t *testing.T, method, path, body string, headers ...string) *answer {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, server.URL()+path, bytes.NewBufferString(body))
@@ -147,14 +159,7 @@ func call(t *testing.T, want int, method, path, body string, headers ...string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &answer{res.StatusCode, res.Header, b}
-	if a.status != want {
-		t.Fatalf("%s %s: %d %s, want %d", method, path, a.status, b, want)
-	}
-	if want >= 400 && want != http.StatusBadGateway && (a.get("code") != fmt.Sprint(want) || a.get("message") == "") {
-		t.Errorf("%s %s: not E2B's error shape: %s", method, path, b)
-	}
-	return a
+	return &answer{res.StatusCode, res.Header, b}
 }
 
 // sandbox makes one that ends with the test, from the template that every server has.

@@ -3,6 +3,7 @@ package e2b
 import (
 	"context"
 	"errors"
+	"net/http"
 
 	"github.com/dsec-platform/dsec/internal/control"
 	"github.com/dsec-platform/dsec/internal/errdefs"
@@ -27,16 +28,28 @@ type Sandboxes struct {
 // NewSandboxes gives the sandboxes of a control plane.
 func NewSandboxes(c Control, t *Tokens) *Sandboxes { return &Sandboxes{c, t} }
 
-// target finds the sandbox of a request to a box, which has not proven any right to it yet.
+// target finds the sandbox of a request to a box. One that does not exist is a target too, which the
+// handlers refuse like any other until the caller has proven its right: its guest is not found.
 func (s *Sandboxes) target(ctx context.Context, id string, port int) (*Target, error) {
 	got, err := s.control.Locate(ctx, id)
-	if err != nil {
+	switch {
+	case errors.Is(err, errdefs.ErrNotFound):
+		return &Target{ID: clip(id), Port: port, boxes: s}, nil
+	case err != nil:
 		return nil, err
+	case !isSandbox(got):
+		return &Target{ID: id, Port: port, boxes: s}, nil
 	}
-	if !isSandbox(got) || over(got) {
-		return nil, noSandbox(id)
+	t := &Target{ID: id, Project: got.Project, Port: port, boxes: s, labels: got.Labels}
+	if !over(got) {
+		t.session = got
 	}
-	return &Target{ID: id, Project: got.Project, Port: port, boxes: s, session: got}, nil
+	return t, nil
+}
+
+// opens tells whether the request carries a token for that port of that sandbox, be there one or not.
+func (s *Sandboxes) opens(r *http.Request, id string, port int) bool {
+	return same(r.Header.Get(headerToken), s.tokens.Envd(id)) || port != EnvdPort && same(r.Header.Get(headerTraffic), s.tokens.Traffic(id))
 }
 
 // guest reaches the box of a sandbox.

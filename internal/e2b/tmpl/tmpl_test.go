@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/dsec-platform/dsec/internal/api"
 	"github.com/dsec-platform/dsec/internal/build"
 	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/template"
@@ -64,7 +65,7 @@ func newWire(t *testing.T) *wire {
 		if !route.Keyed {
 			project = ""
 		}
-		facade.Serve(w, r, project, project == "default")
+		facade.Serve(w, r, api.FacadeCaller{Project: project, Operator: project == "default", Allow: func(string) error { return nil }})
 	}))
 	w := &wire{t: t, url: srv.URL, client: srv.Client()}
 	t.Cleanup(func() { srv.Close(); builds.Close() })
