@@ -61,14 +61,14 @@ func Serve(w http.ResponseWriter, r *http.Request, t Target) {
 		FlushInterval:  -1,
 		ErrorLog:       discard,
 		Rewrite:        func(p *httputil.ProxyRequest) { rewrite(p, address) },
-		ModifyResponse: t.clean,
+		ModifyResponse: func(res *http.Response) error { t.clean(res.Header); return nil },
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() == nil { // else nobody waits
 				t.refuse(w, err)
 			}
 		},
 	}
-	proxy.ServeHTTP(w, r)
+	proxy.ServeHTTP(&early{w, t}, r)
 }
 
 func rewrite(p *httputil.ProxyRequest, address string) {
@@ -90,33 +90,6 @@ func isKey(authorization string) bool {
 		token = authorization
 	}
 	return strings.HasPrefix(strings.TrimSpace(token), "e2b_")
-}
-
-// clean takes from an answer what would reach beyond the box's own origin.
-func (t Target) clean(res *http.Response) error {
-	cookies := res.Header["Set-Cookie"]
-	if t.Shared {
-		res.Header.Del("Set-Cookie")
-		res.Header.Del("Clear-Site-Data")
-		return nil
-	}
-	for i, c := range cookies {
-		cookies[i] = hostOnly(c)
-	}
-	return nil
-}
-
-// hostOnly takes the domain out of a cookie, so that a browser sends it to this host alone.
-func hostOnly(cookie string) string {
-	parts := strings.Split(cookie, ";")
-	kept := parts[:1]
-	for _, p := range parts[1:] {
-		name, _, _ := strings.Cut(p, "=")
-		if !strings.EqualFold(strings.TrimSpace(name), "domain") {
-			kept = append(kept, p)
-		}
-	}
-	return strings.Join(kept, ";")
 }
 
 // refuse says in E2B's words why nothing answers: its SDKs look for "was not found" and for

@@ -108,23 +108,6 @@ func TestPassesOn(t *testing.T) {
 	}
 }
 
-// TestCookies: a box sets cookies for its own host and for no other.
-func TestCookies(t *testing.T) {
-	port := inside(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Add("Set-Cookie", "a=1; Domain=example.com; Path=/")
-		w.Header().Add("Set-Cookie", "b=2; Secure; domain = .example.com")
-		w.Header().Set("Clear-Site-Data", `"*"`)
-	})
-	res, _ := get(t, bench(t, port, nil), "/")
-	if got := fmt.Sprintf("%q", res.Header["Set-Cookie"]); got != `["a=1; Path=/" "b=2; Secure"]` {
-		t.Errorf("%s", got)
-	}
-	res, _ = get(t, bench(t, port, func(t *Target) { t.Shared = true }), "/")
-	if len(res.Header["Set-Cookie"]) > 0 || res.Header.Get("Clear-Site-Data") != "" {
-		t.Errorf("%v", res.Header)
-	}
-}
-
 // TestStreams: what the box sends is there at once, and an upgrade carries bytes both ways.
 func TestStreams(t *testing.T) {
 	more := make(chan struct{})
