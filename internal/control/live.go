@@ -53,6 +53,7 @@ type payload struct {
 	codeDir string
 	network *policy.Phases
 	mounts  []runtime.DataMount // the platform's own
+	trusts  bool                // the project's authority, by the mounts
 }
 
 func newLive(ctx context.Context, rec store.Session) *live {

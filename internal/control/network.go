@@ -17,8 +17,9 @@ import (
 // Networks compiles what sessions may reach. Nil results let nothing out.
 type Networks interface {
 	Compile(project string, t *template.Template, root runtime.Root, n *spec.Network) (*policy.Phases, error)
-	// Trusted gives what makes boxes of a project trust its authority: files and variables, none where it has no credential.
-	Trusted(project string, root runtime.Root) ([]runtime.DataMount, []string, error)
+	// Trusted gives what makes a box of a project trust its authority: files and variables. There are none for a box that has no
+	// network, unless its project has a credential, which a later policy may name.
+	Trusted(project string, root runtime.Root, networked, writable bool) ([]runtime.DataMount, []string, error)
 }
 
 // Network acts on the way out of sessions. *Control implements it.
@@ -56,7 +57,7 @@ func (c *Control) surround(project string, root *root, req *CreateRequest) (payl
 	}
 	base = append(base, root.template.Env...)
 	if c.cfg.Networks != nil {
-		mounts, trust, err := c.cfg.Networks.Trusted(project, root.runtime)
+		mounts, trust, err := c.cfg.Networks.Trusted(project, root.runtime, p.network != nil, !req.Spec.ReadOnlyRoot())
 		if err != nil {
 			return p, err
 		}
@@ -65,7 +66,7 @@ func (c *Control) surround(project string, root *root, req *CreateRequest) (payl
 			return slices.ContainsFunc(req.Spec.FS.Mounts, func(own spec.DataMount) bool { return below(m.Target, []string{own.Target}) })
 		}
 		if !slices.ContainsFunc(mounts, covered) {
-			p.mounts, base = mounts, append(base, trust...)
+			p.mounts, p.trusts, base = mounts, len(mounts) > 0, append(base, trust...)
 		}
 	}
 	p.env = environment(base, req)

@@ -20,6 +20,7 @@ type Credentials interface {
 	// Credential gives a project's secret by its name.
 	Credential(project, name string) (Credential, bool)
 	// Certificate makes the certificate of a host, signed by the project's authority, which the project's boxes
-	// trust. It is used only for hosts of rules that name a credential.
+	// trust. It is used for hosts of rules that name a credential, and for refused names, whose client is told why
+	// by the node itself.
 	Certificate(project, host string) (*tls.Certificate, error)
 }

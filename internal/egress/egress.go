@@ -43,6 +43,10 @@ type Attachment struct {
 	Resume bool
 	// Resolved seeds the box's resolver with what a preflight found.
 	Resolved []Preflight
+	// Trusts says that the box trusts its project's authority (Credentials), so that what it is refused can be
+	// explained to its programs: in an HTTP answer inside TLS, and at an address that refused names resolve to.
+	// Not used by Proxy, which answers itself.
+	Trusts bool
 }
 
 // Link is one box's way out. All methods are safe for concurrent use.

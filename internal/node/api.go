@@ -55,7 +55,9 @@ type CreateRequest struct {
 	// Start is run before the session is RUNNING; zero for nothing.
 	Start Start
 	// Network are the policies of the box's way out; nil: it has none. Preflight is when its names are looked at.
-	Network    *policy.Phases
+	Network *policy.Phases
+	// Trusts says that what the box is made with makes it trust its project's authority.
+	Trusts     bool
 	Preflight  Preflight
 	MaxIdle    time.Duration // 0: none
 	MaxRuntime time.Duration // 0: none

@@ -128,6 +128,7 @@ func (n *Node) obtain(ctx context.Context, s *session, rt runtime.Runtime, req *
 	m := meta{
 		Session: req.Session, Version: req.Version, Project: req.Project, Runtime: rt.Name(), Template: req.Root.Template,
 		RootWritable: req.RootWritable, Limits: req.Claim.Limits, MaxIdle: req.MaxIdle, MaxRuntime: req.MaxRuntime, MaxSuspended: req.MaxSuspended, Since: time.Now(),
+		Trusts: req.Trusts,
 	}
 	if req.Network != nil {
 		var err error

@@ -111,7 +111,7 @@ func (n *Node) link(ctx context.Context, b *box, p *policy.Policy, a egress.Atta
 	m := b.meta
 	b.mu.Unlock()
 	a.Box = egress.Identity{Box: b.id, Session: m.Session, Project: m.Project}
-	a.Netns, a.Policy = r.Netns, p
+	a.Netns, a.Policy, a.Trusts = r.Netns, p, m.Trusts
 	link, err := n.cfg.Egress.Attach(ctx, a)
 	if err != nil {
 		return errdefs.From(err)

@@ -69,6 +69,7 @@ type meta struct {
 	Since        time.Time      `json:"since,omitzero"`
 	Started      time.Duration  `json:"started,omitempty"` // boot time when it was bound
 	Network      *networkMeta   `json:"network,omitempty"`
+	Trusts       bool           `json:"trusts,omitempty"` // its project's authority
 }
 
 func (m *meta) poolKey() poolKey { return poolKey{m.Template, m.Runtime, m.RootWritable} }

@@ -60,11 +60,12 @@ type Site struct {
 
 	mu      sync.Mutex
 	derived map[string]map[string]policy.Bundle // by template version
+	shown   map[string]shown
 }
 
 // New reads the operator's bundles and checks the bounds and the standard network.
 func New(c Config, t Trust) (*Site, error) {
-	s := &Site{trust: t, bounds: map[string]*policy.Bound{}, derived: map[string]map[string]policy.Bundle{}}
+	s := &Site{trust: t, bounds: map[string]*policy.Bound{}, derived: map[string]map[string]policy.Bundle{}, shown: map[string]shown{}}
 	var err error
 	if c.Bundles != "" {
 		if s.operator, err = bundle.Read(c.Bundles); err != nil {

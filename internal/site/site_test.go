@@ -36,12 +36,12 @@ func TestTrusted(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := runtime.Root{Layers: []runtime.Layer{{Path: dir + "/layer"}}}
-	if mounts, env, err := s.Trusted("other", root); err != nil || mounts != nil || env != nil {
+	if mounts, env, err := s.Trusted("other", root, false, true); err != nil || mounts != nil || env != nil {
 		t.Errorf("without a credential: %v %v %v", mounts, env, err)
 	}
 	seen := map[string]bool{}
 	for _, project := range []string{"p", "q", "p"} {
-		mounts, env, err := s.Trusted(project, root)
+		mounts, env, err := s.Trusted(project, root, false, true)
 		if err != nil || len(mounts) != 1 {
 			t.Fatalf("%v %v", mounts, err)
 		}
@@ -65,7 +65,7 @@ func TestTrusted(t *testing.T) {
 		t.Errorf("two projects, %d lists", len(seen))
 	}
 	// A template without a list has one in the usual place.
-	if mounts, _, err := s.Trusted("p", runtime.Root{}); err != nil || len(mounts) != 1 || mounts[0].Target != "/etc/ssl/certs/ca-certificates.crt" {
+	if mounts, _, err := s.Trusted("p", runtime.Root{}, true, false); err != nil || len(mounts) != 1 || mounts[0].Target != "/etc/ssl/certs/ca-certificates.crt" {
 		t.Errorf("%v %v", mounts, err)
 	}
 }

@@ -43,7 +43,12 @@ func TestAllowedNamesAndNothingElse(t *testing.T) {
 	if !strings.Contains(out, "200") {
 		t.Errorf("an allowed name: %s", out)
 	}
-	out = r.connects(s, run, "evil.test:80", egresstest.EvilAddr+":80", egresstest.GoodAddr+":22", egresstest.MetadataAddr+":80", egresstest.NodeAddr+":22", "10.0.2.2:22")
+	for _, url := range []string{"http://evil.test/", "https://evil.test/"} {
+		if out, _ := run("curl -sS --max-time 5 " + url); !strings.Contains(out, "the egress policy refuses this request to evil.test") || !strings.Contains(out, "dsec net explain "+s.ID()) {
+			t.Errorf("%s: %s", url, out)
+		}
+	}
+	out = r.connects(s, run, "evil.test:22", egresstest.EvilAddr+":80", egresstest.GoodAddr+":22", egresstest.MetadataAddr+":80", egresstest.NodeAddr+":22", "10.0.2.2:22")
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, " open") || strings.Contains(line, "slow") {
 			t.Errorf("refused at once is: %s", line)

@@ -120,6 +120,17 @@ func unallowed() []attempt {
 		{"QUIC to an allowed address", "udp", egresstest.GoodAddr, 443},
 		{"port scan of an allowed address", "scan", egresstest.GoodAddr, 1000, 1300},
 		{"port scan of another address", "scan", egresstest.EvilAddr, 1, 300},
+		{"refused name, HTTP", "sends", "evil.test", 80, "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n"},
+		{"refused name, TLS", "tls", "evil.test", 443, "evil.test"},
+		{"refused name, TLS of another", "tls", "evil.test", 443, "good.test"},
+		{"refused name, TLS without a name", "tls", "evil.test", 443, ""},
+		{"refused name, SSH", "tcp", "evil.test", 22},
+		{"refused name, QUIC", "udp", "evil.test", 443},
+		{"the explainer, another host", "sends", "192.0.0.8", 80, "GET / HTTP/1.1\r\nHost: good.test\r\n\r\n"},
+		{"the explainer, a tunnel", "sends", "192.0.0.8", 80, "CONNECT good.test:443 HTTP/1.1\r\nHost: good.test\r\n\r\n"},
+		{"the explainer, no TLS", "sends", "192.0.0.8", 443, "SSH-2.0-x\r\n"},
+		{"the explainer, other ports", "scan", "192.0.0.8", 1, 79},
+		{"the explainer, UDP", "udp", "192.0.0.8", 53},
 	}
 }
 
@@ -206,6 +217,7 @@ func TestWaysOut(t *testing.T) {
 						}
 					}
 				}
+				r.DNS.Asked()
 				before, worst := r.Uplink(), outcome{}
 				for _, o := range r.attempts(s, user, list) {
 					t.Logf("%-9s %-4s %8.2f ms  %-40s %s", p.name, user, o.ms, o.label, o.said)
@@ -221,6 +233,9 @@ func TestWaysOut(t *testing.T) {
 				}
 				if n := r.Uplink() - before; n != 0 {
 					t.Errorf("as %s: %d packets left the node", user, n)
+				}
+				if asked := r.DNS.Asked(); len(asked) > 0 {
+					t.Errorf("as %s: the node's resolver was asked %v", user, asked)
 				}
 				t.Logf("%s as %s: %d attempts, the slowest %.2f ms (%s), 0 packets on the uplink", p.name, user, len(list), worst.ms, worst.label)
 			}

@@ -20,10 +20,12 @@ type Gate struct {
 	Node *Node
 	ID   egress.Identity
 
-	rec   *audit.Recorder
-	pins  *pin.Set
-	turn  *limit.Turn
-	state atomic.Pointer[state]
+	rec      *audit.Recorder
+	pins     *pin.Set
+	turn     *limit.Turn
+	state    atomic.Pointer[state]
+	explains bool
+	pages    *limit.Bucket
 
 	mu       sync.Mutex
 	flows    map[uint64]*Flow
@@ -54,10 +56,12 @@ func newState(p *policy.Policy) *state {
 	}
 }
 
-// New makes the gate of a box.
-func New(n *Node, id egress.Identity, p *policy.Policy, resolved []egress.Preflight) *Gate {
+// New makes the gate of a box, which the attachment describes.
+func New(n *Node, a *egress.Attachment) *Gate {
+	id, p, resolved := a.Box, a.Policy, a.Resolved
 	g := &Gate{
 		Node: n, ID: id, rec: audit.New(n.Sink, id), pins: pin.New(maxPins), turn: n.turns.Join(),
+		explains: a.Trusts && n.Credentials != nil, pages: limit.NewBucket(pagesPerSecond, 2*pagesPerSecond),
 		flows: map[uint64]*Flow{}, resolved: map[string]egress.Preflight{},
 	}
 	for _, r := range resolved {

@@ -31,6 +31,9 @@ func (g *Gate) Judge(to netip.AddrPort, transport policy.Protocol) Verdict {
 	st := g.state.Load()
 	p := st.policy
 	v := Verdict{Addr: to, state: st}
+	if transport == policy.TCP && g.explainer(to) {
+		return v // what it says is refused in words
+	}
 	a := to.Addr()
 	if v.Reason = p.Address(a); v.Reason != "" && p.Mode() != policy.Deny {
 		return v
@@ -107,6 +110,9 @@ func (g *Gate) Said(name string, to netip.AddrPort, proto policy.Protocol) (m po
 	refused := policy.ServerNameRefused
 	if proto == policy.HTTP {
 		refused = policy.HostRefused
+	}
+	if to.Addr() == Explainer {
+		return policy.Match{Reason: g.why(name, to.Port(), refused)}, false
 	}
 	byAddr := p.Addr(to.Addr(), to.Port(), policy.TCP)
 	if ok {
@@ -187,7 +193,7 @@ func (g *Gate) Query(ctx context.Context, msg []byte) []byte {
 		if !m.OK {
 			d.Reason = m.Reason
 			g.Refuse(d)
-			return q.NoName()
+			return g.refusedName(q, name, m.Reason)
 		}
 		// No other type goes upstream: what a TXT or HTTPS record says is not needed to connect by IPv4,
 		// and would be a way to carry data.
@@ -202,7 +208,7 @@ func (g *Gate) Query(ctx context.Context, msg []byte) []byte {
 		if m.Reason == policy.ResolverFailed || m.Reason == policy.LimitNames {
 			return q.Failed()
 		}
-		return q.NoName()
+		return g.refusedName(q, name, m.Reason)
 	}
 	d.Verdict, d.Rule, d.Addr = egress.Allow, m.Rule, addrs[0]
 	g.Record(d)

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/dsec-platform/dsec/internal/egress"
+	"github.com/dsec-platform/dsec/internal/egress/credential"
 	"github.com/dsec-platform/dsec/internal/egress/egresstest"
 	"github.com/dsec-platform/dsec/internal/egress/link"
 	"github.com/dsec-platform/dsec/internal/egress/policy"
@@ -44,6 +45,24 @@ func newWorld(t testing.TB) *world {
 	w := &world{Lab: l, t: t, net: New(l.Config())}
 	t.Cleanup(func() { _ = w.net.Close() })
 	return w
+}
+
+// newTrusted is a world whose network has projects' authorities; pem is that of the boxes' one.
+func newTrusted(t testing.TB) (w *world, pem []byte) {
+	l := egresstest.New(t)
+	store, err := credential.Open(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := store.Authority("p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := l.Config()
+	c.Credentials = store
+	w = &world{Lab: l, t: t, net: New(c)}
+	t.Cleanup(func() { _ = w.net.Close() })
+	return w, a.PEM()
 }
 
 func compile(t testing.TB, s policy.Spec) *policy.Policy {
@@ -84,10 +103,12 @@ type testBox struct {
 
 func (b *testBox) Close() error { return b.Link.Close(false) }
 
-func (w *world) attach(p *policy.Policy) *testBox {
+func (w *world) attach(p *policy.Policy) *testBox { return w.attachAs(p, false) }
+
+func (w *world) attachAs(p *policy.Policy, trusts bool) *testBox {
 	w.t.Helper()
 	ns := w.Box()
-	l, err := w.net.Attach(context.Background(), egress.Attachment{Box: egress.Identity{Box: "b", Session: "s", Project: "p"}, Netns: ns.Open, Policy: p})
+	l, err := w.net.Attach(context.Background(), egress.Attachment{Box: egress.Identity{Box: "b", Session: "s", Project: "p"}, Netns: ns.Open, Policy: p, Trusts: trusts})
 	if err != nil {
 		w.t.Fatal(err)
 	}

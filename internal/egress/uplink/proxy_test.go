@@ -53,7 +53,7 @@ func TestExplicitProxy(t *testing.T) {
 			t.Errorf("%s: %d %s", u, code, body)
 		}
 	}
-	if _, err := c.Get("https://evil.test/"); err == nil || !strings.Contains(err.Error(), "Forbidden") {
+	if _, err := c.Get("https://evil.test/"); err == nil || !strings.Contains(err.Error(), "Refused by the egress policy: evil.test") {
 		t.Errorf("CONNECT: %v", err)
 	}
 	connect := func(target, then string) string {

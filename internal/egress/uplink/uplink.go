@@ -33,7 +33,7 @@ func New(cfg egress.Config) *Network {
 
 // Attach implements egress.Network.
 func (n *Network) Attach(_ context.Context, a egress.Attachment) (egress.Link, error) {
-	b := &box{net: n, gate: gate.New(n.node, a.Box, a.Policy, a.Resolved), netns: a.Netns, resume: a.Resume}
+	b := &box{net: n, gate: gate.New(n.node, &a), netns: a.Netns, resume: a.Resume}
 	// Without a daemon the device has no carrier, so that under a closed policy it may stay as it is.
 	if !a.Policy.Closed() {
 		if err := b.device(); err != nil {
@@ -46,7 +46,8 @@ func (n *Network) Attach(_ context.Context, a egress.Attachment) (egress.Link, e
 
 // Proxy implements egress.Network.
 func (n *Network) Proxy(_ context.Context, ln net.Listener, a egress.Attachment) (egress.Link, error) {
-	b := &box{net: n, gate: gate.New(n.node, a.Box, a.Policy, a.Resolved)}
+	a.Trusts = false
+	b := &box{net: n, gate: gate.New(n.node, &a)}
 	b.proxy = proxy.Serve(ln, b.gate)
 	return n.add(b)
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
-	"strings"
 
 	"github.com/dsec-platform/dsec/internal/egress"
 	"github.com/dsec-platform/dsec/internal/egress/gate"
@@ -175,7 +174,17 @@ func (c *connection) deny(req *http.Request, no refusal) {
 	default:
 		c.g.Refuse(d)
 	}
-	answer(c.box, no, d.Name)
+	say(c.box, req, no, d.Name, c.gate().ID.Session)
+	if req != nil && req.Body != nil && req.Body != http.NoBody {
+		linger(c.box)
+	}
+}
+
+func (c *connection) gate() *gate.Gate {
+	if c.f != nil {
+		return c.f.Gate()
+	}
+	return c.g
 }
 
 func hostOnly(req *http.Request) string {
@@ -187,25 +196,4 @@ func hostOnly(req *http.Request) string {
 		return h
 	}
 	return host
-}
-
-// answer tells the client in words why: programs show it to their users.
-func answer(w io.Writer, no refusal, name string) {
-	text := "dsec: the egress policy refuses this request"
-	if no.status == http.StatusBadGateway {
-		text = "dsec: the destination cannot be reached"
-	}
-	if name != "" {
-		text += " to " + name
-	}
-	text += ": " + no.reason.Text()
-	if no.status == http.StatusBadGateway && no.detail != "" {
-		text += ": " + no.detail
-	}
-	text += " (" + string(no.reason) + ")\n"
-	var b strings.Builder
-	b.WriteString("HTTP/1.1 " + strconv.Itoa(no.status) + " " + http.StatusText(no.status) + "\r\n")
-	b.WriteString("Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\nX-Dsec-Reason: " + string(no.reason) + "\r\n")
-	b.WriteString("Content-Length: " + strconv.Itoa(len(text)) + "\r\n\r\n" + text)
-	_, _ = io.WriteString(w, b.String())
 }

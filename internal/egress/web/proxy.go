@@ -95,7 +95,7 @@ func serveConnect(c *connection, k *relay.Kernel, req *http.Request) {
 	}
 	if err != nil {
 		f.Refuse(egress.Decision{Name: v.Name, Rule: v.Match.Rule, Reason: policy.DialFailed, Detail: gate.DialText(err)})
-		answer(k, refusal{status: http.StatusBadGateway, reason: policy.DialFailed, detail: gate.DialText(err)}, v.Name)
+		say(k, req, refusal{status: http.StatusBadGateway, reason: policy.DialFailed, detail: gate.DialText(err)}, v.Name, c.g.ID.Session)
 		_ = k.Close()
 		f.End("")
 		return

@@ -98,6 +98,10 @@ func serveTLS(f *gate.Flow, box Box, early []byte, h hello.Hello, err error) {
 		d.Reason, d.Rule, d.Detail = policy.HelloEncrypted, m.Rule, "the outer name is allowed; the rule needs ech: allow"
 	}
 	if d.Reason != "" {
+		if explainable(g, h.Name, h.ECH) {
+			page(f, box, early, name, d)
+			return
+		}
 		refuse(f, box, d)
 		return
 	}

@@ -4,6 +4,9 @@ import ctypes, errno, fcntl, json, os, socket, ssl, struct, subprocess, sys, tim
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+EXPLAINER = "192.0.0.8"  # where refused names lead, and every request is refused in words
+
+
 def tcp(host, port):
     socket.create_connection((host, port), 5).close()
 
@@ -31,7 +34,8 @@ def udp6(host, port):
 
 
 def name(host):
-    socket.getaddrinfo(host, 80, socket.AF_INET, socket.SOCK_STREAM)
+    if [a[4][0] for a in socket.getaddrinfo(host, 80, socket.AF_INET, socket.SOCK_STREAM)] == [EXPLAINER]:
+        raise OSError("led to the explainer")
 
 
 def query(server, qtype, host, over="udp"):
@@ -46,6 +50,8 @@ def query(server, qtype, host, over="udp"):
             r = r[2:] or s.recv(1500)
     if struct.unpack(">H", r[6:8])[0] == 0:
         raise OSError("no answer, rcode %d" % (r[3] & 15))
+    if r.endswith(socket.inet_aton(EXPLAINER)):
+        raise OSError("led to the explainer")
 
 
 def sends(host, port, data):
@@ -75,7 +81,11 @@ def tls(host, port, sni):
     c = ssl.create_default_context()
     c.check_hostname, c.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection((host, port), 5) as s:
-        c.wrap_socket(s, server_hostname=sni or None).close()
+        with c.wrap_socket(s, server_hostname=sni or None) as t:
+            t.send(b"GET / HTTP/1.1\r\nHost: %s\r\n\r\n" % sni.encode())
+            r = t.recv(4096)
+    if r.startswith(b"HTTP/1.1 403") and b"X-Dsec-Reason: " in r:
+        raise OSError("told: %r" % r[:60])
 
 
 def scan(host, first, last):
