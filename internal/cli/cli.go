@@ -137,7 +137,7 @@ func (e *Env) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	e.globalFlags(root)
 	for _, make := range []func(*Env) *cobra.Command{
-		newRun, newCreate, newExec, newShell, newCp, newPs, newInspect, newLogs, newStop, newSuspend, newResume,
+		newRun, newCreate, newExec, newShell, newCp, newPs, newInspect, newLogs, newStop, newSuspend, newResume, newDeadline,
 		newTemplate, newSpec, newDoctor, newRollout, newNet, newKey, newMCP, newVersion,
 	} {
 		root.AddCommand(make(e))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,8 @@ func newCreate(e *Env) *cobra.Command {
 	var count int
 	var key string
 	var noWait bool
-	var lease string
+	var lease, atDeadline string
+	var lifetime time.Duration
 	cmd := &cobra.Command{
 		Use:   "create [flags]",
 		Short: "Make sessions and print their ids",
@@ -38,6 +40,7 @@ command gives the same sessions again for 24 hours.`,
 				return err
 			}
 			o.IdempotencyKey, o.NoWait, o.Lease = key, noWait, lease
+			o.Lifetime, o.AtDeadline = lifetime, atDeadline
 			return e.create(cmd.Context(), count, o)
 		},
 	}
@@ -45,6 +48,8 @@ command gives the same sessions again for 24 hours.`,
 	cmd.Flags().IntVarP(&count, "count", "n", 1, "number of sessions, to 32768")
 	cmd.Flags().StringVar(&key, "key", "", "idempotency key")
 	cmd.Flags().StringVar(&lease, "lease", "", "lease that owns the sessions")
+	cmd.Flags().DurationVar(&lifetime, "lifetime", 0, "when its time is up, such as 1h, whatever it does (0: never); see dsec deadline")
+	cmd.Flags().StringVar(&atDeadline, "at-deadline", "", "what is done then: stop or suspend (default stop)")
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "answer when queued or placed")
 	return cmd
 }

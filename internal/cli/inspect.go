@@ -71,6 +71,9 @@ func inspectRows(in *dsec.Inspection, now time.Time) [][]string {
 		{"session", s.GetId()}, {"phase", s.GetPhase()}, {"template", s.GetTemplate()}, {"project", s.GetProject()}, {"job", s.GetJob()},
 		{"labels", labelText(s.GetLabels())}, {"created", age(s.GetCreated(), now) + " ago"}, {"reclaim", s.GetReclaim()},
 	}
+	if d := deadlineText(s, now); d != "" {
+		rows = append(rows, []string{"deadline", d})
+	}
 	if r := s.GetReason(); r != "" {
 		rows = append(rows, []string{"reason", r})
 	}

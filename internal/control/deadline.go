@@ -29,10 +29,8 @@ var _ Deadlines = (*Control)(nil)
 
 // SetDeadline implements Deadlines.
 func (c *Control) SetDeadline(ctx context.Context, project, id string, d Deadline) (*Session, error) {
-	if d.Lifetime != 0 {
-		if err := checkDeadline(d.Lifetime, d.Then); err != nil {
-			return nil, err
-		}
+	if err := checkDeadline(d.Lifetime, d.Then); err != nil {
+		return nil, err
 	}
 	l, s, err := c.lookup(ctx, project, id)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -28,6 +29,10 @@ type CreateOptions struct {
 	NoWait   bool // answer when queued or placed
 	// Lease that owns the sessions: Lease.ID; empty: none.
 	Lease string
+	// Lifetime of each session, after which its time is up, whatever it does; zero: none. Session.SetDeadline moves it.
+	Lifetime time.Duration
+	// AtDeadline is what is done then: "stop" (also when empty) or "suspend".
+	AtDeadline string
 	// IdempotencyKey makes a repeated create give the same sessions for 24 h; the
 	// client then repeats it when the connection is lost. Without a key a lost or
 	// cancelled create leaves nothing.
@@ -124,7 +129,7 @@ func (o *CreateOptions) message(n int) (*dsecv1.NewSession, error) {
 	m := &dsecv1.NewSession{
 		Count: int32(n), Template: o.Template, Env: o.Env, Secrets: o.Secrets, Labels: o.Labels, Job: o.Job,
 		Code: o.Code, CodeDir: o.CodeDir, Priority: o.Priority, NoPool: o.NoPool, NoWait: o.NoWait,
-		LeaseId: o.Lease,
+		LeaseId: o.Lease, LifetimeMs: ceilMs(o.Lifetime), AtDeadline: o.AtDeadline,
 	}
 	switch {
 	case o.Spec != nil && o.SpecYAML != "":

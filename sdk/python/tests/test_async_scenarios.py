@@ -225,6 +225,26 @@ async def test_life(async_client: AsyncClient) -> None:
     assert (unknown.value.reason, unknown.value.retryable) == ("not_found", False)
 
 
+async def test_deadlines(async_client: AsyncClient) -> None:
+    async with async_client.create(lifetime=3600, at_deadline="suspend") as s:
+        assert s.info is not None and s.info.deadline is not None and s.info.at_deadline == "suspend"
+        first = s.info.deadline
+        assert (await s.extend(60)).deadline == first  # which is no extension
+        later = (await s.extend(7200)).deadline
+        assert later is not None and 3500 < (later - first).total_seconds() < 3700
+        assert (await s.set_deadline(None)).deadline is None
+        soon = await s.set_deadline(1.5, then="stop")
+        assert (soon.phase, soon.at_deadline) == ("RUNNING", "stop")
+        assert "1.5s" in (await s.wait("COMPLETED", timeout=30)).reason
+        for call in (s.extend, s.set_deadline):
+            with pytest.raises(dsec.UserError):  # it has ended
+                await call(60)
+            with pytest.raises(dsec.UserError, match="time to come"):
+                await call(0)
+    with pytest.raises(dsec.UserError, match="lifetime"):
+        await async_client.create(at_deadline="stop")
+
+
 async def test_a_group_keeps_failures_apart(async_client: AsyncClient) -> None:
     async with async_client.create(count=4) as group:
         assert len(group) == 4 and not group.failures and len(set(group.ids)) == 4

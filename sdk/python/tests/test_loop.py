@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
 import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -39,6 +42,39 @@ async def test_calls_do_not_hold_up_the_loop(async_client: dsec.AsyncClient) -> 
         stop.set()
         busy = await watch
     assert busy[len(busy) * 99 // 100] < 0.05, busy[-5:]
+
+
+MIB8 = 8 << 20
+
+
+async def much_output(s: dsec.AsyncSession) -> None:
+    r = await s.exec(f"head -c {MIB8} /dev/urandom | tee data; head -c {MIB8} data >&2", max_output=MIB8)
+    assert len(r.out.data) == MIB8 and r.out.data == r.err.data == await s.files.read("data")
+
+
+async def much_output_later(s: dsec.AsyncSession) -> None:
+    p = await s.spawn(f"head -c {MIB8} /dev/zero", max_output=MIB8)
+    assert (await p.wait()).out.data == bytes(MIB8)
+
+
+async def much_input(s: dsec.AsyncSession) -> None:
+    data = os.urandom(MIB8)
+    r = await s.exec("sha256sum", stdin=data)
+    assert r.stdout.split()[0] == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize("call", [much_output, much_output_later, much_input])
+async def test_megabytes_do_not_hold_up_the_loop(
+    async_client: dsec.AsyncClient, call: Callable[[dsec.AsyncSession], Awaitable[None]]
+) -> None:
+    async with async_client.create(spec={"mem_limit": "1Gi"}) as session:
+        await session.exec("true")
+        stop = asyncio.Event()
+        watch = asyncio.create_task(held_up(stop))
+        await call(session)
+        stop.set()
+        busy = await watch
+    assert busy[-1] < 0.05, busy[-5:]
 
 
 async def test_two_thousand_calls_are_in_flight_at_a_time(async_client: dsec.AsyncClient) -> None:

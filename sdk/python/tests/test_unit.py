@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
+import os
 import pickle
 import struct
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 import dsec
-from dsec import _tar, _wire
+from dsec import _bulk, _tar, _wire
 from dsec._config import configure
 from dsec._io.aio import Pace
 from dsec._retry import Lost, Retry, Unreached
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,7 +36,7 @@ def test_the_threads_twin_is_fresh() -> None:
 @pytest.mark.parametrize("size", [1, 3, 7, 10_000])
 def test_frames_come_in_any_pieces(size: int) -> None:
     messages = [{"a": i, "b": "ü" * i} for i in range(20)]
-    data = b"".join(_wire.frame(m) for m in messages)
+    data = b"".join(_wire.frame(_wire.encode(m)) for m in messages)
     end = b'{"error":{"code":"unknown","details":[{"type":"dsec.v1.Error","debug":{"class":"policy","reason":"forbidden","message":"no"}}]}}'
     data += struct.pack(">BI", 2, len(end)) + end
     frames, got = _wire.Frames(), []
@@ -46,6 +52,46 @@ def test_frames_come_in_any_pieces(size: int) -> None:
 def test_hostile_frames_are_infrastructure(data: bytes) -> None:
     with pytest.raises(dsec.InfrastructureError):
         list(_wire.Frames().feed(data))
+
+
+def last(steps: Iterable[T | None]) -> tuple[int, T]:
+    *pauses, value = list(steps)
+    assert value is not None and not any(pauses)
+    return len(pauses), value
+
+
+@pytest.mark.parametrize("size", [0, 1, 200_000, (1 << 20) - 1, 5_000_003])
+def test_large_bytes_go_through_the_wire(size: int) -> None:
+    """Whatever else is in the message, and however it looks."""
+    data = os.urandom(size)
+    message = {"a": data, "list": [{"b": data[: size // 2]}, "x" * 300_000], "n": 1, "text": '"\\' * 200_000 + "é"}
+    pauses, text = last(_bulk.writing(message))
+    plain = json.loads(text)
+    assert base64.b64decode(plain["a"]) == data and plain["text"] == message["text"]
+    pauses, got = last(_bulk.reading(text))
+    assert _wire.to_bytes(got["a"]) == data and _wire.to_bytes(got["list"][0]["b"]) == data[: size // 2]
+    assert (got["text"], got["list"][1], got["n"]) == (message["text"], "x" * 300_000, 1)
+    assert pauses >= size * 4 // 3 // _bulk.STEP
+
+
+def test_hostile_large_answers_are_infrastructure() -> None:
+    for text in (b'"' * 400_000, b'{"a":"' + b"A" * 400_000, b"\\" * 400_000):
+        with pytest.raises(dsec.InfrastructureError):
+            list(_bulk.reading(text))
+    assert last(_bulk.reading(b"{" + b" " * 400_000 + b"}"))[1] == {}
+    odd = "!" * 400_000  # no bytes at all
+    assert last(_bulk.reading(_wire.encode({"a": odd})))[1] == {"a": odd}
+
+
+def test_a_group_says_whether_it_is_whole() -> None:
+    client = dsec.AsyncClient("http://127.0.0.1:1", "e2b_00")
+    lost = dsec.InfrastructureError("no room")
+    made = dsec.Outcome(0, "s1", client.session("s1"))
+    part = dsec.AsyncGroup(client._rpc, [made, dsec.Outcome(1, "", error=lost)])
+    assert (len(part), [o.index for o in part.failures]) == (1, [1])
+    with pytest.raises(dsec.InfrastructureError, match="no room"):
+        part.check()
+    assert len(dsec.AsyncGroup(client._rpc, [made]).check()) == 1
 
 
 def test_errors_keep_what_they_say() -> None:

@@ -271,7 +271,7 @@ def command_message(
     if cwd:
         _wire.text_field(m, "cwd", cwd)
     if stdin is not None:
-        m["stdin"] = _wire.from_bytes(stdin.encode() if isinstance(stdin, str) else stdin)
+        m["stdin"] = stdin.encode() if isinstance(stdin, str) else stdin
     if pty is not None:
         m["pty"] = {"rows": pty.rows, "cols": pty.cols}
     if timeout is not None:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 from . import _wire
-from .errors import DSecError, from_wire
+from .errors import DSecError, UserError, from_wire
 
 Phase = Literal["PENDING", "SCHEDULED", "RUNNING", "SUSPENDED", "COMPLETED", "FAILED"]
+
+#: What is done with a session whose time is up.
+AtDeadline = Literal["stop", "suspend"]
+
+
+def lifetime_ms(seconds: float) -> int:
+    """Gives a deadline's distance as the wire has it; 0, which means none there, is no distance."""
+    if seconds <= 0:
+        raise UserError(
+            f"a deadline {seconds:g} seconds from now cannot be",
+            reason="invalid_argument",
+            object="deadline",
+            remedy="give a time to come, or None for no deadline",
+        )
+    return max(1, math.ceil(seconds * 1000))
+
 
 PHASES: tuple[Phase, ...] = (
     "PENDING",
@@ -52,6 +69,10 @@ class SessionInfo:
     updated: datetime | None = None
     #: Lease that owns it, or did.
     lease_id: str = ""
+    #: When its time is up, whatever it does; None: never.
+    deadline: datetime | None = None
+    #: What is done then: "stop" or "suspend".
+    at_deadline: str = ""
 
     @property
     def live(self) -> bool:
@@ -83,6 +104,8 @@ class SessionInfo:
             _wire.time_field(m, "ended"),
             _wire.time_field(m, "updated"),
             str(m.get("lease_id", "")),
+            _wire.time_field(m, "deadline"),
+            str(m.get("at_deadline", "")),
         )
 
 

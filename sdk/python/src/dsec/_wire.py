@@ -21,7 +21,7 @@ _MAX_FRAME = 256 << 20
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """Writes a message."""
+    """Writes a message without large bytes fields."""
     return json.dumps(message, separators=(",", ":")).encode()
 
 
@@ -38,9 +38,8 @@ def decode(data: bytes) -> Message:
     return cast(Message, message)
 
 
-def frame(message: Mapping[str, Any]) -> bytes:
-    """Writes the one message of a stream's request."""
-    data = encode(message)
+def frame(data: bytes) -> bytes:
+    """Makes a written message the one of a stream's request."""
     return struct.pack(">BI", 0, len(data)) + data
 
 
@@ -110,7 +109,10 @@ def response_error(status: int, data: bytes, retry_after: str | None) -> DSecErr
 
 
 def to_bytes(text: Any) -> bytes:
-    """Reads a bytes field."""
+    """Reads a bytes field; that of a large one was done before."""
+    raw = getattr(text, "raw", None)
+    if isinstance(raw, bytes):
+        return raw
     return b64decode(text) if text else b""
 
 

@@ -14,7 +14,7 @@ from .._creating import Creating
 from .._io import aio
 from .._outcome import Outcome
 from .._retry import new_id
-from .._types import Phase, SessionInfo
+from .._types import AtDeadline, Phase, SessionInfo, lifetime_ms
 from ..errors import DSecError, InfrastructureError, UserError, from_wire
 from .group import AsyncGroup
 from .owner import AsyncOwner, OnOwnerLost
@@ -79,6 +79,8 @@ class AsyncClient:
         no_pool: bool = False,
         wait: bool = True,
         owned: bool = True,
+        lifetime: float | None = None,
+        at_deadline: AtDeadline | None = None,
         idempotency_key: str | None = None,
     ) -> Creating[AsyncSession]: ...
 
@@ -99,6 +101,8 @@ class AsyncClient:
         no_pool: bool = False,
         wait: bool = True,
         owned: bool = True,
+        lifetime: float | None = None,
+        at_deadline: AtDeadline | None = None,
         idempotency_key: str | None = None,
     ) -> Creating[AsyncGroup]: ...
 
@@ -118,6 +122,8 @@ class AsyncClient:
         no_pool: bool = False,
         wait: bool = True,
         owned: bool = True,
+        lifetime: float | None = None,
+        at_deadline: AtDeadline | None = None,
         idempotency_key: str | None = None,
     ) -> Creating[AsyncSession] | Creating[AsyncGroup]:
         """Makes a session, or with ``count`` a group of them, and answers when they are RUNNING.
@@ -127,15 +133,21 @@ class AsyncClient:
         ``env`` can be seen by whoever may inspect the session; ``secrets`` reach its processes and nothing
         else. ``code`` is a tar that is unpacked before it runs. ``wait=False`` answers when it is
         queued or placed. ``owned=False`` leaves it out of the client's lease.
+        ``lifetime`` seconds after it began to run it is stopped whatever it does, or suspended with
+        ``at_deadline="suspend"``; :meth:`AsyncSession.set_deadline` and :meth:`AsyncSession.extend` move that.
 
-        One session that fails is raised. Of a group, the failures are kept with it, and the
-        first is raised when all failed. The same ``idempotency_key`` gives the same sessions for 24 hours; the
+        One session that fails is raised. Of a group, the failures are kept with it, so that one
+        spoils no other, and the first is raised when all failed; whoever needs all of them says so
+        with :meth:`AsyncGroup.check`. The same ``idempotency_key`` gives the same sessions for 24 hours; the
         client chooses one itself, so that a lost connection makes nothing twice, and a
         create that is cancelled leaves nothing.
 
         >>> async with client.create(env={"NAME": "box"}, labels={"run": "7"}) as session:
         ...     print((await session.exec("echo $NAME")).stdout.strip())
         box
+        >>> async with client.create(count=2) as group:
+        ...     print(len(group.check()))  # all of them, or the first failure
+        2
         """
         new: dict[str, Any] = {
             "template": template,
@@ -144,11 +156,13 @@ class AsyncClient:
             "secrets": dict(secrets or {}),
             "labels": dict(labels or {}),
             "job": job,
-            "code": _wire.from_bytes(code) if code else "",
+            "code": code,
             "code_dir": code_dir,
             "priority": priority,
             "no_pool": no_pool,
             "no_wait": not wait,
+            "lifetime_ms": 0 if lifetime is None else lifetime_ms(lifetime),
+            "at_deadline": at_deadline,
         }
         new = {k: v for k, v in new.items() if v}
         if count is None:

@@ -169,7 +169,7 @@ class AsyncProcess:
                 "session_id": self._session_id,
                 "op_id": self.op_id,
                 "offset": self._written,
-                "data": _wire.from_bytes(data),
+                "data": data,
                 "eof": eof,
             },
             timeout=None,

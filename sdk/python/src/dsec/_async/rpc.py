@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from .. import _wire
+from .. import _bulk, _wire
 from .._config import Config
 from .._io import aio
 from .._retry import Lost, Retry
@@ -40,10 +40,10 @@ class AsyncRpc:
         timeout: float | None = QUICK,
     ) -> _wire.Message:
         """Makes a call, again if need be; ``safe`` says that repeating it has no second effect."""
-        body = _wire.encode(message)
+        body = await self._write(message)
 
         async def once() -> _wire.Message:
-            return _wire.decode(await self._post(method, body, timeout))
+            return await self._read(await self._post(method, body, timeout))
 
         return await self.retry(once, safe)
 
@@ -54,6 +54,20 @@ class AsyncRpc:
                 answer.status, answer.data, answer.headers.get("Retry-After")
             )
         return answer.data
+
+    async def _write(self, message: Mapping[str, Any]) -> bytes:
+        for text in _bulk.writing(message):
+            if text is not None:
+                return text
+            await aio.sleep(0)  # others on the loop come first
+        raise AssertionError("the last step gives the text")
+
+    async def _read(self, data: bytes) -> _wire.Message:
+        for message in _bulk.reading(data):
+            if message is not None:
+                return message
+            await aio.sleep(0)  # others on the loop come first
+        raise AssertionError("the last step gives the message")
 
     async def retry(self, call: Callable[[], Awaitable[T]], safe: bool) -> T:
         """Makes a call until it succeeds, or repeating it is unsafe, useless or too late."""
@@ -78,9 +92,8 @@ class AsyncRpc:
 
     async def stream(self, method: str, message: Mapping[str, Any]) -> AsyncMessages:
         """Begins a stream of messages; it is not repeated."""
-        opened = await self.transport.open(
-            "POST", "/dsec.v1." + method, _STREAM, _wire.frame(message)
-        )
+        body = _wire.frame(await self._write(message))
+        opened = await self.transport.open("POST", "/dsec.v1." + method, _STREAM, body)
         return AsyncMessages(opened)
 
     async def open(

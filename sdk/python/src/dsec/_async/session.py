@@ -17,7 +17,7 @@ from .._exec_types import (
 )
 from .._io import aio
 from .._retry import new_id
-from .._types import Inspection, Phase, SessionInfo
+from .._types import AtDeadline, Inspection, Phase, SessionInfo, lifetime_ms
 from ..errors import DSecError, UserError, from_wire
 from .files import AsyncFiles
 from .process import AsyncProcess
@@ -257,6 +257,44 @@ class AsyncSession:
     async def heartbeat(self) -> None:
         """Says that its owner lives. A session of a client's lease does not need it."""
         await self._rpc.call("SessionService/Heartbeat", {"session_id": self.id})
+
+    async def set_deadline(
+        self, seconds: float | None, *, then: AtDeadline | None = None
+    ) -> SessionInfo:
+        """Moves the moment at which it is stopped, or suspended, to ``seconds`` from now; None: never.
+
+        Without ``then`` what is done stays as it was ("stop" at first). When it returns, the earlier
+        deadline has not acted and never will. It does not act on a suspended session, but when that
+        is resumed; and one that passed while the server was down acts at once at the server's start.
+
+        >>> async with client.create(lifetime=60) as session:
+        ...     info = await session.set_deadline(3600, then="suspend")
+        ...     print(info.at_deadline, (await session.set_deadline(None)).deadline)
+        suspend None
+        """
+        return await self._deadline(seconds, then, False)
+
+    async def extend(self, seconds: float) -> SessionInfo:
+        """Moves the deadline to ``seconds`` from now, if that is later than it is; a keep-alive.
+
+        >>> async with client.create(lifetime=600) as session:
+        ...     before = session.info.deadline
+        ...     print((await session.extend(60)).deadline == before)
+        True
+        """
+        return await self._deadline(seconds, None, True)
+
+    async def _deadline(
+        self, seconds: float | None, then: AtDeadline | None, extend: bool
+    ) -> SessionInfo:
+        m: dict[str, Any] = {"session_id": self.id}
+        if seconds is not None:
+            m["lifetime_ms"] = lifetime_ms(seconds)
+        if then is not None:
+            m["at_deadline"] = then
+        if extend:
+            m["extend"] = True
+        return self._heard(await self._rpc.call("SessionService/SetDeadline", m), "session")
 
     async def suspend(self) -> SessionInfo:
         """Freezes its processes. The next operation resumes it. Idempotent."""

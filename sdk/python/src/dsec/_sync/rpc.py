@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Callable, Mapping
 from typing import Any, TypeVar
 
-from .. import _wire
+from .. import _bulk, _wire
 from .._config import Config
 from .._io import blocking
 from .._retry import Lost, Retry
@@ -41,10 +41,10 @@ class Rpc:
         timeout: float | None = QUICK,
     ) -> _wire.Message:
         """Makes a call, again if need be; ``safe`` says that repeating it has no second effect."""
-        body = _wire.encode(message)
+        body = self._write(message)
 
         def once() -> _wire.Message:
-            return _wire.decode(self._post(method, body, timeout))
+            return self._read(self._post(method, body, timeout))
 
         return self.retry(once, safe)
 
@@ -55,6 +55,20 @@ class Rpc:
                 answer.status, answer.data, answer.headers.get("Retry-After")
             )
         return answer.data
+
+    def _write(self, message: Mapping[str, Any]) -> bytes:
+        for text in _bulk.writing(message):
+            if text is not None:
+                return text
+            blocking.sleep(0)  # others come first
+        raise AssertionError("the last step gives the text")
+
+    def _read(self, data: bytes) -> _wire.Message:
+        for message in _bulk.reading(data):
+            if message is not None:
+                return message
+            blocking.sleep(0)  # others come first
+        raise AssertionError("the last step gives the message")
 
     def retry(self, call: Callable[[], T], safe: bool) -> T:
         """Makes a call until it succeeds, or repeating it is unsafe, useless or too late."""
@@ -79,9 +93,8 @@ class Rpc:
 
     def stream(self, method: str, message: Mapping[str, Any]) -> Messages:
         """Begins a stream of messages; it is not repeated."""
-        opened = self.transport.open(
-            "POST", "/dsec.v1." + method, _STREAM, _wire.frame(message)
-        )
+        body = _wire.frame(self._write(message))
+        opened = self.transport.open("POST", "/dsec.v1." + method, _STREAM, body)
         return Messages(opened)
 
     def open(

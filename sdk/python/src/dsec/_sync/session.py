@@ -18,7 +18,7 @@ from .._exec_types import (
 )
 from .._io import blocking
 from .._retry import new_id
-from .._types import Inspection, Phase, SessionInfo
+from .._types import AtDeadline, Inspection, Phase, SessionInfo, lifetime_ms
 from ..errors import DSecError, UserError, from_wire
 from .files import Files
 from .process import Process
@@ -258,6 +258,44 @@ class Session:
     def heartbeat(self) -> None:
         """Says that its owner lives. A session of a client's lease does not need it."""
         self._rpc.call("SessionService/Heartbeat", {"session_id": self.id})
+
+    def set_deadline(
+        self, seconds: float | None, *, then: AtDeadline | None = None
+    ) -> SessionInfo:
+        """Moves the moment at which it is stopped, or suspended, to ``seconds`` from now; None: never.
+
+        Without ``then`` what is done stays as it was ("stop" at first). When it returns, the earlier
+        deadline has not acted and never will. It does not act on a suspended session, but when that
+        is resumed; and one that passed while the server was down acts at once at the server's start.
+
+        >>> with client.create(lifetime=60) as session:
+        ...     info = session.set_deadline(3600, then="suspend")
+        ...     print(info.at_deadline, (session.set_deadline(None)).deadline)
+        suspend None
+        """
+        return self._deadline(seconds, then, False)
+
+    def extend(self, seconds: float) -> SessionInfo:
+        """Moves the deadline to ``seconds`` from now, if that is later than it is; a keep-alive.
+
+        >>> with client.create(lifetime=600) as session:
+        ...     before = session.info.deadline
+        ...     print((session.extend(60)).deadline == before)
+        True
+        """
+        return self._deadline(seconds, None, True)
+
+    def _deadline(
+        self, seconds: float | None, then: AtDeadline | None, extend: bool
+    ) -> SessionInfo:
+        m: dict[str, Any] = {"session_id": self.id}
+        if seconds is not None:
+            m["lifetime_ms"] = lifetime_ms(seconds)
+        if then is not None:
+            m["at_deadline"] = then
+        if extend:
+            m["extend"] = True
+        return self._heard(self._rpc.call("SessionService/SetDeadline", m), "session")
 
     def suspend(self) -> SessionInfo:
         """Freezes its processes. The next operation resumes it. Idempotent."""
