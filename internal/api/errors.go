@@ -59,6 +59,14 @@ func statusOf(r errdefs.Reason) int {
 	return http.StatusInternalServerError
 }
 
+// told is what a caller learns of an error: who does not run the server learns nothing of its files.
+func told(ctx context.Context, e *errdefs.Error) *errdefs.Error {
+	if callerOf(ctx).operator {
+		return e
+	}
+	return errdefs.Public(e)
+}
+
 // typed gives the product's error for whatever a handler, a codec or the RPC
 // library returned. What nobody foresaw becomes an internal error without its
 // text, which may hold anything; the log has it, under the request's id.
@@ -141,7 +149,7 @@ func waits(e *errdefs.Error) string {
 
 // refuse answers a request that reaches no handler, in the client's protocol.
 func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	e := a.typed(r.Context(), err)
+	e := told(r.Context(), a.typed(r.Context(), err))
 	if s := waits(e); s != "" {
 		w.Header().Set("Retry-After", s)
 	}

@@ -38,7 +38,7 @@ func (a *API) intercept(next connect.ServerFunc) connect.ServerFunc {
 					info.ResponseHeader().Set("Retry-After", s)
 				}
 			}
-			err = connectError(e)
+			err = connectError(told(ctx, e))
 		}()
 		if a.refusing() && makesBoxes(spec.Procedure) {
 			return errdefs.Infraf(errdefs.ScopeNode, errdefs.Unavailable, "server", "it is draining and makes no sessions")

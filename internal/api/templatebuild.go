@@ -127,7 +127,7 @@ func (a *API) streamBuild(w http.ResponseWriter, r *http.Request, notes []string
 	req.Progress = func(p template.Progress) { line("progress", wireProgress(p)) }
 	made, err := a.cfg.Importer.Import(r.Context(), req)
 	if err != nil {
-		line("error", wireError(a.typed(r.Context(), err)))
+		line("error", wireError(told(r.Context(), a.typed(r.Context(), err))))
 		return nil
 	}
 	line("template", wireTemplate(made))

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ import (
 
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
 	"github.com/dsec-platform/dsec/gen/dsec/v1/dsecv1connect"
+	"github.com/dsec-platform/dsec/internal/control"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestproto"
 )
@@ -66,6 +68,25 @@ func TestUnforeseenErrorsAreNotSaid(t *testing.T) {
 	e := a.typed(context.Background(), fmt.Errorf("open /var/lib/dsec/secret: permission denied"))
 	if e.Class != errdefs.Infrastructure || bytes.Contains([]byte(e.Error()), []byte("/var")) || e.Cause == nil {
 		t.Error(e)
+	}
+}
+
+func TestForeseenErrorsNameNoFiles(t *testing.T) {
+	_, cause := os.Open("/var/lib/dsec/secret")
+	e := errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "record /var/lib/dsec/secret", "cannot be read: %w", cause)
+	as := func(operator bool) string {
+		return told(context.WithValue(context.Background(), callerKey{}, caller{operator: operator}), e).Error()
+	}
+	if strings.Contains(as(false), "/var") || as(true) != e.Error() {
+		t.Error(as(false), as(true))
+	}
+	for _, r := range []*dsecv1.SessionResult{wireCreated(control.CreateResult{Err: e}), wireOutcomes([]control.StopResult{{Err: e}})[0]} {
+		if strings.Contains(r.GetError().GetMessage()+r.GetError().GetObject(), "/var") {
+			t.Error(r)
+		}
+	}
+	if wireCreated(control.CreateResult{}).GetError() != nil {
+		t.Error("no error became one")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
 	"github.com/dsec-platform/dsec/internal/control"
+	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/node"
 	"github.com/dsec-platform/dsec/internal/specwire"
 )
@@ -17,7 +18,7 @@ func wireSession(s *control.Session) *dsecv1.Session {
 	}
 	return &dsecv1.Session{
 		Id: s.ID, Project: s.Project, Job: s.Job, Template: s.Template, Labels: s.Labels, Env: s.Env, Spec: specwire.To(&s.Spec),
-		Phase: s.Phase, Desired: s.Desired, Reclaim: s.Reclaim, Reason: utf8Text(s.Reason), Error: wireError(s.Error),
+		Phase: s.Phase, Desired: s.Desired, Reclaim: s.Reclaim, Reason: utf8Text(s.Reason), Error: wireError(errdefs.Public(s.Error)),
 		Node: s.Node, Box: s.Box, Pooled: s.Pooled, ColdReason: s.ColdReason, Version: s.Version,
 		Created: wireTime(s.Created), Started: wireTime(s.Started), Ended: wireTime(s.Ended), Updated: wireTime(s.Updated),
 		Deadline: wireTime(s.Deadline), LifetimeMs: s.Lifetime.Milliseconds(), AtDeadline: s.AtDeadline,
@@ -26,7 +27,7 @@ func wireSession(s *control.Session) *dsecv1.Session {
 }
 
 func wireCreated(r control.CreateResult) *dsecv1.SessionResult {
-	out := &dsecv1.SessionResult{Session: wireSession(r.Session), Error: wireError(r.Err)}
+	out := &dsecv1.SessionResult{Session: wireSession(r.Session), Error: wireError(errdefs.Public(r.Err))}
 	if r.Session != nil {
 		out.Id = r.Session.ID
 	}
@@ -36,7 +37,7 @@ func wireCreated(r control.CreateResult) *dsecv1.SessionResult {
 func wireOutcomes(rs []control.StopResult) []*dsecv1.SessionResult {
 	out := make([]*dsecv1.SessionResult, len(rs))
 	for i, r := range rs {
-		out[i] = &dsecv1.SessionResult{Id: r.ID, Session: wireSession(r.Session), Error: wireError(r.Err)}
+		out[i] = &dsecv1.SessionResult{Id: r.ID, Session: wireSession(r.Session), Error: wireError(errdefs.Public(r.Err))}
 	}
 	return out
 }

@@ -28,6 +28,7 @@ func (s *Service) run(ctx context.Context, b *running, r Recipe) {
 	}
 	why := ""
 	if err != nil {
+		s.log.Info("a build failed", "build", b.ID, "template", b.Template, "step", step, "err", err)
 		why = s.reason(ctx, err)
 		b.log.add(step, "error", why)
 	} else {
@@ -55,7 +56,7 @@ func (s *Service) reason(ctx context.Context, err error) string {
 	case ctx.Err() != nil:
 		return "it was cancelled"
 	}
-	return err.Error()
+	return errdefs.Public(err).Error()
 }
 
 // make builds and gives the version.

@@ -46,6 +46,7 @@ func Status(err error) int {
 func WriteError(w http.ResponseWriter, err error) { writeError(w, Status(err), errdefs.From(err)) }
 
 func writeError(w http.ResponseWriter, status int, e *errdefs.Error) {
+	e = errdefs.Public(e)
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}

@@ -64,8 +64,12 @@ func Answered(log *slog.Logger, h func(http.ResponseWriter, *http.Request) error
 			return
 		}
 		e := errdefs.From(err)
-		if e.Class == errdefs.Infrastructure && e.Reason != errdefs.Unavailable {
-			log.Error("request failed", "call", "e2b "+r.Pattern, "error", e.Error(), "cause", e.Cause)
+		if e.Class == errdefs.Infrastructure { // the client is not told of files
+			level := slog.LevelError
+			if e.Reason == errdefs.Unavailable {
+				level = slog.LevelInfo
+			}
+			log.Log(r.Context(), level, "request failed", "call", "e2b "+r.Pattern, "error", e.Error(), "cause", e.Cause)
 		}
 		if _, foreseen := errors.AsType[*errdefs.Error](err); !foreseen && e.Class == errdefs.Infrastructure {
 			e = errdefs.Infraf(errdefs.ScopePlatform, errdefs.Internal, "request", "the server failed in a way that it did not foresee; its log has the cause")

@@ -124,7 +124,7 @@ func text(e *errdefs.Error) string {
 	if e.Reason == errdefs.Internal {
 		return "the server failed in a way that it did not foresee; its log has the cause"
 	}
-	return strings.ToValidUTF8(e.Error(), "\uFFFD")
+	return strings.ToValidUTF8(errdefs.Public(e).Error(), "\uFFFD")
 }
 
 // plain makes a handler of a function that may fail.

@@ -97,6 +97,7 @@ func isKey(authorization string) bool {
 func (t Target) refuse(w http.ResponseWriter, err error) {
 	status := http.StatusBadGateway
 	e, typed := errors.AsType[*errdefs.Error](err)
+	e = errdefs.Public(e)
 	message := "the server on port " + strconv.Itoa(t.Port) + " broke off before its answer"
 	var timeout net.Error
 	switch {
