@@ -86,7 +86,7 @@ func (s *Service) image(ctx context.Context, who Who, ref string) (*template.Tem
 }
 
 func (s *Service) imported(ctx context.Context, who Who, name, ref string) (*template.Template, error) {
-	src := template.Source{Kind: template.Registry, Ref: ref}
+	src := template.Source{Kind: template.Registry, Ref: ref, Guarded: true}
 	if !who.Operator {
 		src.Login = &template.Login{}
 	}

@@ -116,7 +116,7 @@ func (s *Service) source(ctx context.Context, project string, r Recipe) (templat
 		}
 	}
 	if r.Image != "" {
-		src := template.Source{Kind: template.Registry, Ref: r.Image, Platform: r.Platform, Login: r.Login}
+		src := template.Source{Kind: template.Registry, Ref: r.Image, Platform: r.Platform, Login: r.Login, Guarded: true}
 		if src.Login == nil && !who.Operator {
 			src.Login = &template.Login{}
 		}

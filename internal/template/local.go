@@ -27,7 +27,7 @@ type Options struct {
 type Registries struct {
 	// Mirrors are asked instead of registries, host by host: "docker.io": "mirror.example:5000".
 	Mirrors map[string]string
-	// Allowed are the hosts that may be named; empty: all.
+	// Allowed are the hosts that may be named; empty: all at public addresses, and for the operator's own imports all.
 	Allowed []string
 }
 

@@ -2,6 +2,7 @@ package template
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -13,26 +14,29 @@ import (
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
-// reference reads an image's name, and puts a mirror in its registry's place.
-func (s *Local) reference(src Source) (name.Reference, error) {
+// reference reads an image's name, and puts a mirror in its registry's place. Listed tells that the operator
+// has named where it leads.
+func (s *Local) reference(src Source) (ref name.Reference, listed bool, err error) {
 	var opts []name.Option
 	if src.Insecure {
 		opts = append(opts, name.Insecure)
 	}
-	ref, err := name.ParseReference(src.Ref, opts...)
+	ref, err = name.ParseReference(src.Ref, opts...)
 	if err != nil {
-		return nil, errdefs.Userf(errdefs.InvalidArgument, "image "+src.Ref, "write [REGISTRY/]NAME[:TAG|@DIGEST]", "not an image reference: %w", err)
+		return nil, false, errdefs.Userf(errdefs.InvalidArgument, "image "+src.Ref, "write [REGISTRY/]NAME[:TAG|@DIGEST]", "not an image reference: %w", err)
 	}
 	host := ref.Context().RegistryStr()
 	if host == name.DefaultRegistry {
 		host = "docker.io"
 	}
-	if allowed := s.opts.Registries.Allowed; len(allowed) > 0 && !slices.Contains(allowed, host) {
-		return nil, errdefs.Policyf(errdefs.Forbidden, "image "+src.Ref, "use an image of "+strings.Join(allowed, ", "), "the operator does not allow the registry %s", host)
+	allowed := s.opts.Registries.Allowed
+	listed = slices.Contains(allowed, host)
+	if len(allowed) > 0 && !listed {
+		return nil, false, errdefs.Policyf(errdefs.Forbidden, "image "+src.Ref, "use an image of "+strings.Join(allowed, ", "), "the operator does not allow the registry %s", host)
 	}
 	mirror, ok := s.opts.Registries.Mirrors[host]
 	if !ok {
-		return ref, nil
+		return ref, listed, nil
 	}
 	at := ":"
 	if _, ok := ref.(name.Digest); ok {
@@ -40,30 +44,33 @@ func (s *Local) reference(src Source) (name.Reference, error) {
 	}
 	mirrored, err := name.ParseReference(mirror+"/"+ref.Context().RepositoryStr()+at+ref.Identifier(), opts...)
 	if err != nil {
-		return nil, errdefs.Userf(errdefs.InvalidArgument, "registry_mirrors: "+host, "write HOST[:PORT]", "%q is no registry: %w", mirror, err)
+		return nil, false, errdefs.Userf(errdefs.InvalidArgument, "registry_mirrors: "+host, "write HOST[:PORT]", "%q is no registry: %w", mirror, err)
 	}
-	return mirrored, nil
+	return mirrored, true, nil
 }
 
 func (s *Local) fromRegistry(ctx context.Context, src Source, p v1.Platform) (v1.Image, error) {
-	ref, err := s.reference(src)
+	ref, listed, err := s.reference(src)
 	if err != nil {
 		return nil, err
 	}
-	img, err := remote.Image(ref, append(access(ctx, src), remote.WithPlatform(p))...)
+	img, err := remote.Image(ref, append(access(ctx, src, listed), remote.WithPlatform(p))...)
 	if err != nil {
 		return nil, registryError(src.Ref, err)
 	}
 	return img, nil
 }
 
-// access is who asks a registry, and until when.
-func access(ctx context.Context, src Source) []remote.Option {
+// access is who asks a registry, how, and until when.
+func access(ctx context.Context, src Source, listed bool) []remote.Option {
 	auth := remote.WithAuthFromKeychain(authn.DefaultKeychain)
 	if l := src.Login; l != nil && *l == (Login{}) {
 		auth = remote.WithAuth(authn.Anonymous)
 	} else if l != nil {
 		auth = remote.WithAuth(authn.FromConfig(authn.AuthConfig{Username: l.User, Password: l.Password}))
+	}
+	if src.Guarded && !listed {
+		return []remote.Option{remote.WithContext(ctx), auth, remote.WithTransport(guarded)}
 	}
 	return []remote.Option{remote.WithContext(ctx), auth}
 }
@@ -71,6 +78,9 @@ func access(ctx context.Context, src Source) []remote.Option {
 // registryError tells a wrong request from a registry that is away.
 func registryError(ref string, err error) error {
 	object := "image " + ref
+	if e, ok := errors.AsType[*errdefs.Error](err); ok && e.Reason == errdefs.Forbidden { // by the guard
+		return errdefs.Policyf(errdefs.Forbidden, object, e.Remedy, "%s: %s", e.Object, e.Message)
+	}
 	code := 0
 	if te, ok := asTransportError(err); ok {
 		code = te.StatusCode
@@ -88,11 +98,11 @@ func registryError(ref string, err error) error {
 
 // ImageDigest asks the registry for the digest that a reference means now: of an index, if it is one.
 func (s *Local) ImageDigest(ctx context.Context, src Source) (string, error) {
-	ref, err := s.reference(src)
+	ref, listed, err := s.reference(src)
 	if err != nil {
 		return "", err
 	}
-	d, err := remote.Head(ref, access(ctx, src)...)
+	d, err := remote.Head(ref, access(ctx, src, listed)...)
 	if err != nil {
 		return "", registryError(src.Ref, err)
 	}

@@ -35,6 +35,8 @@ type Source struct {
 	Platform string
 	// Insecure talks plain HTTP to the registry.
 	Insecure bool
+	// Guarded reaches a registry that the operator has not listed at public addresses only.
+	Guarded bool
 	// Login replaces the credentials of the Docker configuration; it is kept nowhere.
 	Login *Login
 	// Packages and Variant (default apt: essential packages and apt) of a Debian

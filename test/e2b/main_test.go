@@ -132,7 +132,7 @@ func open(ctx context.Context) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := launch.Start(ctx, launch.Options{Binary: binary(), DataDir: dir, Args: []string{"--e2b-domain", around.domain()}})
+	d, err := launch.Start(ctx, launch.Options{Binary: binary(), DataDir: dir, Args: []string{"--e2b-domain", around.domain(), "--config", around.config}})
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,7 @@ const wildcard = "dsec.test"
 // sandboxes, a registry of images, and a proxy for the clients' way out.
 type surroundings struct {
 	dir, ca  string
+	config   string // of the server
 	tls      *httptest.Server
 	proxy    *httptest.Server
 	registry *httptest.Server
@@ -58,6 +59,12 @@ func surround() (*surroundings, error) {
 	s.tls.StartTLS()
 	s.proxy = httptest.NewServer(http.HandlerFunc(forward))
 	s.registry = httptest.NewServer(locked(registry.New(registry.Logger(quiet))))
+	// Listed, because it is at no public address; other registries stay as they are.
+	s.config = filepath.Join(dir, "dsec.yaml")
+	at := s.registry.Listener.Addr().String()
+	if err := os.WriteFile(s.config, fmt.Appendf(nil, "registry_mirrors:\n- {registry: %q, mirror: %q}\n", at, at), 0o644); err != nil {
+		return nil, err
+	}
 	return s, os.WriteFile(s.ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), 0o644)
 }
 
