@@ -47,7 +47,6 @@ type result struct {
 	Calls                 []string
 	Refused               []struct{ Call, Reason string }
 	MS                    int
-	Again                 string `json:"-"` // why it failed before it passed
 }
 
 // atOnce is how many SDKs run at the same time: their cases wait more than they compute.
@@ -108,29 +107,14 @@ func (o *outcome) run(ctx context.Context) {
 	}
 	o.public = strings.Fields(string(out))
 
-	o.results, o.failure = o.cases(ctx, *only)
-	// On a busy machine a connection of the interpreter's has been seen to end early. A case that failed is run once more,
-	// and the log says so.
-	for i := range o.results {
-		r := &o.results[i]
-		if r.Outcome == "pass" {
-			continue
-		}
-		again, err := o.cases(ctx, r.Case)
-		at := slices.IndexFunc(again, func(a result) bool { return a.Case == r.Case && a.Outcome == "pass" })
-		if at < 0 {
-			continue
-		}
-		again[at].Again, o.failure = r.Detail, err
-		*r = again[at]
-	}
+	o.results, o.failure = o.cases(ctx)
 }
 
-// cases runs those whose names contain only.
-func (o *outcome) cases(ctx context.Context, only string) (results []result, failure error) {
+// cases runs those whose names contain what -only says, each once.
+func (o *outcome) cases(ctx context.Context) (results []result, failure error) {
 	args := o.sdk.cases[1:]
-	if only != "" {
-		args = append(slices.Clone(args), only)
+	if *only != "" {
+		args = append(slices.Clone(args), *only)
 	}
 	cmd := exec.CommandContext(ctx, o.sdk.cases[0], args...)
 	cmd.Env = place.env(append(o.sdk.env, "CONF_RUN="+o.sdk.name)...)
@@ -161,9 +145,6 @@ func (o *outcome) judge(t *testing.T) {
 
 func (o *outcome) take(t *testing.T, r result) {
 	t.Logf("%d ms", r.MS)
-	if r.Again != "" {
-		t.Logf("passed when it was run again; before: %s", r.Again)
-	}
 	if r.Outcome != "pass" {
 		t.Error(r.Detail)
 		return

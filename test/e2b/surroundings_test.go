@@ -3,6 +3,7 @@ package e2b
 import (
 	"crypto/tls"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log"
 	"net"
