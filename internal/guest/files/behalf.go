@@ -2,6 +2,7 @@ package files
 
 import (
 	"path"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +22,7 @@ func (o *op) onBehalf() {
 
 // own gives an open file to the user on whose behalf it was made.
 func (o *op) own(fd int) error {
-	if o.owner == nil {
+	if o.owner == nil || o.led {
 		return nil
 	}
 	return unix.Fchown(fd, int(o.owner.uid), int(o.owner.gid))
@@ -33,40 +34,58 @@ func (o *op) makeDirs(dir string, mode uint32) error {
 		_, err := makeDirs(dir, mode)
 		return err
 	}
-	if clean := path.Clean(dir); clean == "/" {
-		return nil
-	}
-	var st unix.Stat_t
-	switch err := unix.Stat(dir, &st); {
-	case err == nil && !isDir(&st):
-		return unix.ENOTDIR
-	case err != unix.ENOENT:
-		return err
-	}
-	up, _, err := split(dir)
+	p, err := o.lead(dir)
 	if err != nil {
 		return err
 	}
-	if err := o.makeDirs(up, 0o755); err != nil {
-		return err
+	defer func() { unix.Close(p.dirfd) }()
+	if p.theirs {
+		return o.asOwner(func() error { _, err := makeDirs(join(procFD(p.dirfd), p.rest), mode); return err })
 	}
-	if err = o.makeDir(dir, mode); err == unix.EEXIST && unix.Stat(dir, &st) == nil && isDir(&st) {
-		return nil // another op was faster
+	for p.missing {
+		name, after := first(p.rest)
+		bits := mode
+		if after != "" {
+			bits = 0o755
+		}
+		err := o.makeIn(p.dirfd, name, bits)
+		if err != nil && err != unix.EEXIST { // then another op was faster
+			return err
+		}
+		fd, err := unix.Openat(p.dirfd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		unix.Close(p.dirfd)
+		p.dirfd, p.rest, p.missing = fd, after, after != ""
 	}
-	return err
+	return p.isDir()
 }
 
-// makeDir makes one directory. What is given away is the directory that was made, whatever
-// takes its name meanwhile.
+// makeDir makes one directory.
 func (o *op) makeDir(dir string, mode uint32) error {
 	if o.owner == nil {
 		return unix.Mkdir(dir, mode)
 	}
-	dirfd, name, err := parent(dir)
+	p, err := o.lead(dir)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(dirfd)
+	defer unix.Close(p.dirfd)
+	switch _, after := first(p.rest); {
+	case p.theirs:
+		return o.asOwner(func() error { return unix.Mkdirat(p.dirfd, p.rest, mode) })
+	case p.missing && after != "":
+		return unix.ENOENT
+	case p.rest == "":
+		return unix.EEXIST
+	}
+	return o.makeIn(p.dirfd, p.rest, mode)
+}
+
+// makeIn makes a directory in dirfd. What is given away is the directory that was made, whatever
+// takes its name meanwhile.
+func (o *op) makeIn(dirfd int, name string, mode uint32) error {
 	if err := unix.Mkdirat(dirfd, name, mode); err != nil {
 		return err
 	}
@@ -112,17 +131,44 @@ func (o *op) overwrite() (*unix.Stat_t, error) {
 	return &st, unix.Fstat(fd, &st)
 }
 
-// openToWrite opens an old file without asking to make it: where everybody may write, the kernel
-// refuses that even to root when the file is somebody else's.
+// openToWrite opens the file with root's power, or behind a link that root does not stand for
+// with the user's own. What is opened by the latter keeps its owner.
 func (o *op) openToWrite() (int, error) {
-	const flags = unix.O_WRONLY | unix.O_TRUNC | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
-	var st unix.Stat_t
-	if unix.Lstat(o.path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
-		if err := o.planted(o.path, &st); err != nil {
-			return -1, err
-		}
+	if strings.HasSuffix(o.path, "/") {
+		return -1, unix.EISDIR
 	}
-	fd, err := unix.Open(o.path, flags, 0)
+	p, err := o.lead(o.path)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(p.dirfd)
+	if _, after := first(p.rest); p.missing && after != "" {
+		return -1, unix.ENOENT
+	}
+	if !p.theirs {
+		return o.openIn(p.dirfd, p.rest, unix.O_NOFOLLOW)
+	}
+	fd := -1
+	err = o.asOwner(func() (err error) {
+		var st unix.Stat_t
+		if unix.Lstat(o.path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+			user := op{who: *o.owner}
+			if err := user.planted(o.path, &st); err != nil {
+				return err
+			}
+		}
+		fd, err = o.openIn(p.dirfd, p.rest, 0)
+		return err
+	})
+	o.led = err == nil
+	return fd, err
+}
+
+// openIn opens an old file without asking to make it: where everybody may write, the kernel
+// refuses that even to root when the file is somebody else's.
+func (o *op) openIn(dirfd int, name string, flags int) (int, error) {
+	flags |= unix.O_WRONLY | unix.O_TRUNC | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	fd, err := unix.Openat(dirfd, name, flags, 0)
 	if err != unix.ENOENT || o.req.NoCreate {
 		return fd, err
 	}
@@ -130,8 +176,11 @@ func (o *op) openToWrite() (int, error) {
 	if mode == 0 {
 		mode = 0o644
 	}
-	return unix.Open(o.path, flags|unix.O_CREAT, mode)
+	return unix.Openat(dirfd, name, flags|unix.O_CREAT, mode)
 }
+
+// asOwner runs fn with the power of the user alone.
+func (o *op) asOwner(fn func() error) error { return o.w.threads.run(*o.owner, fn) }
 
 // more tells what else is told on somebody's behalf: attributes, and what a symbolic link leads
 // to. path is the file's, name is it in dirfd.

@@ -97,6 +97,132 @@ func TestBehalfIsNotLed(t *testing.T) {
 	}
 }
 
+// TestBehalfFollows: root's power goes through root's links, and not through those that the user can
+// make: they lead as far as the user could go himself.
+func TestBehalfFollows(t *testing.T) {
+	needRoot(t)
+	c := start(t)
+	dir, err := os.MkdirTemp("/tmp", "dsec-test-")
+	must(t, err)
+	defer os.RemoveAll(dir)
+	must(t, os.Chmod(dir, 0o755))
+	at := func(names ...string) string { return filepath.Join(append([]string{dir}, names...)...) }
+	const user = 1234
+	mkdir := func(name string, uid int) {
+		must(t, os.Mkdir(at(name), 0o755))
+		must(t, os.Chown(at(name), uid, uid))
+	}
+	link := func(target, name string, uid int) {
+		must(t, os.Symlink(target, at(name)))
+		must(t, os.Lchown(at(name), uid, uid))
+	}
+	mkdir("root", 0)
+	mkdir("home", user)
+	mkdir("home/sub", user)
+	must(t, os.WriteFile(at("root/secret"), []byte("safe"), 0o600))
+	must(t, os.WriteFile(at("root/shared"), []byte("old"), 0o666))
+	must(t, os.Chmod(at("root/shared"), 0o666))
+	must(t, os.WriteFile(at("home/mine"), []byte("old"), 0o644))
+	must(t, os.Chown(at("home/mine"), user, user))
+	link("root", "official", 0) // root's, where the user cannot put any
+	link(at("root", "secret"), "absolute", 0)
+	link("../root/secret", "home/f", user) // planted
+	link("../root", "home/d", user)        // planted, on the way
+	link("../root/secret", "home/kept", 0) // root's, but the user may have put it here
+	link("../root/new", "home/dangling", user)
+	link("mine", "home/own", user)
+	link("sub", "home/tree", user)
+	link("../root/shared", "home/shared", user)
+	link("loop", "home/loop", user)
+	link("rootloop", "rootloop", 0)
+
+	write := func(name string, parents bool) error {
+		_, err := c.write(guestproto.FileRequest{Path: dir + "/" + name, User: "1234", Behalf: true, Size: -1, Parents: parents}, []byte("new"))
+		return err
+	}
+	for _, name := range []string{"home/f", "home/d/secret", "home/d/created", "home/kept", "home/dangling", "home/sub/../f", "home//./f"} {
+		wantError(t, write(name, false), "user", "forbidden")
+	}
+	wantError(t, write("home/d/x/y/z", true), "user", "forbidden")
+	for _, r := range []guestproto.FileRequest{{Path: at("home/d/dir")}, {Path: at("home/d/a/b"), Parents: true}} {
+		r.User, r.Behalf = "1234", true
+		wantError(t, c.do(guestproto.KindFileMkdir, r), "user", "forbidden")
+	}
+	for _, name := range []string{"home/loop", "rootloop"} {
+		if write(name, false) == nil {
+			t.Errorf("%s was written", name)
+		}
+	}
+	wantError(t, write("home/nowhere/f", false), "user", "not_found")
+	wantError(t, write("home/mine/f", true), "user", "invalid_argument")
+	if got, _ := os.ReadFile(at("root/secret")); string(got) != "safe" {
+		t.Fatalf("%q", got)
+	}
+	if names, _ := os.ReadDir(at("root")); len(names) != 2 {
+		t.Errorf("%v", names)
+	}
+	for name, want := range map[string]struct {
+		file  string
+		owner uint32
+	}{
+		"official/secret":  {"root/secret", user}, // what root's links lead to is the user's then, as any other file
+		"absolute":         {"root/secret", user},
+		"official/a/b/new": {"root/a/b/new", user},
+		"home/own":         {"home/mine", user},
+		"home/tree/n/new":  {"home/sub/n/new", user},
+		"home/shared":      {"root/shared", 0}, // writable for the user, but not to be his by a link
+	} {
+		must(t, write(name, true))
+		var st unix.Stat_t
+		must(t, unix.Stat(at(want.file), &st))
+		if got, _ := os.ReadFile(at(want.file)); string(got) != "new" || st.Uid != want.owner {
+			t.Errorf("%s: %q of %d", name, got, st.Uid)
+		}
+	}
+}
+
+// TestBehalfIsNotRaced: a user who swaps a directory for a link while root's power goes through gains nothing.
+func TestBehalfIsNotRaced(t *testing.T) {
+	needRoot(t)
+	c := start(t)
+	dir, err := os.MkdirTemp("/tmp", "dsec-test-")
+	must(t, err)
+	defer os.RemoveAll(dir)
+	must(t, os.Chmod(dir, 0o755))
+	root, home := filepath.Join(dir, "root"), filepath.Join(dir, "home")
+	for _, d := range []string{root, home, filepath.Join(home, "d")} {
+		must(t, os.Mkdir(d, 0o755))
+	}
+	must(t, os.WriteFile(filepath.Join(root, "f"), []byte("safe"), 0o600))
+	planted := filepath.Join(home, "l")
+	must(t, os.Symlink("../root", planted))
+	for _, p := range []string{home, filepath.Join(home, "d"), planted} {
+		must(t, os.Lchown(p, 1234, 1234))
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = unix.Renameat2(unix.AT_FDCWD, filepath.Join(home, "d"), unix.AT_FDCWD, planted, unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		_, _ = c.write(guestproto.FileRequest{Path: filepath.Join(home, "d", "f"), User: "1234", Behalf: true, Size: -1}, []byte("x"))
+		_, _ = c.write(guestproto.FileRequest{Path: filepath.Join(home, "d", "new", "f"), User: "1234", Behalf: true, Size: -1, Parents: true}, []byte("x"))
+	}
+	close(stop)
+	<-stopped
+	names, _ := os.ReadDir(root)
+	if got, _ := os.ReadFile(filepath.Join(root, "f")); string(got) != "safe" || len(names) != 1 {
+		t.Errorf("%q %v", got, names)
+	}
+}
+
 // TestBehalfIsWatched: writing into a file is a write to those who watch, not a new file.
 func TestBehalfIsWatched(t *testing.T) {
 	c := start(t)

@@ -80,6 +80,7 @@ type op struct {
 	path string // req.Path, absolute
 
 	owner *identity // whose the new files of a request on behalf of somebody are
+	led   bool      // what is open was reached with that user's power: it stays whose it is
 }
 
 // Serve serves one stream to its end; it is a mux.Config's Accept.
