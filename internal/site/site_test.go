@@ -3,6 +3,7 @@ package site
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,5 +103,54 @@ func TestProjectsAreBounded(t *testing.T) {
 	}
 	if p, err := s.Compile("any", &template.Template{}, runtime.Root{}, &spec.Network{EgressPolicy: spec.EgressDeny}); p != nil || err != nil {
 		t.Errorf("nothing asked: %v %v", p, err)
+	}
+}
+
+// A networked box of a project without credentials trusts the project's authority too: in the place of the template's
+// list, or beside it where the box may replace that.
+func TestTrustedByNetwork(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/layer/etc/ssl/certs/ca-certificates.crt", "the template's own")
+	write(t, dir+"/layer/etc/apt/apt.conf.d/50x", "")
+	credentials, err := credential.Open(dir+"/authorities", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{}, Trust{Credentials: credentials, Dir: dir + "/trusted"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := runtime.Root{Layers: []runtime.Layer{{Path: dir + "/layer"}}}
+	if mounts, env, err := s.Trusted("p", root, false, false); err != nil || mounts != nil || env != nil {
+		t.Errorf("without a network: %v %v %v", mounts, env, err)
+	}
+	if _, err := os.Stat(dir + "/authorities/p"); err == nil {
+		t.Error("an authority was made that nobody needs")
+	}
+	for _, tc := range []struct {
+		writable bool
+		targets  []string
+	}{
+		{false, []string{"/etc/ssl/certs/ca-certificates.crt"}},
+		{true, []string{"/etc/dsec/authorities.pem", "/etc/apt/apt.conf.d/95dsec-authorities"}},
+	} {
+		for range 2 { // read, and remembered
+			mounts, env, err := s.Trusted("p", root, true, tc.writable)
+			if err != nil || len(mounts) != len(tc.targets) || !slices.Contains(env, "SSL_CERT_FILE="+tc.targets[0]) {
+				t.Fatalf("%v %v %v", mounts, env, err)
+			}
+			for i, m := range mounts {
+				if m.Target != tc.targets[i] {
+					t.Errorf("%v", mounts)
+				}
+			}
+			a, err := credentials.Authority("p")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if data, err := os.ReadFile(mounts[0].Source); err != nil || string(data) != "the template's own\n"+string(a.PEM()) {
+				t.Errorf("%v %q", err, data)
+			}
+		}
 	}
 }

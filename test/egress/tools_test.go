@@ -25,7 +25,8 @@ func TestToolsInABox(t *testing.T) {
 	if err := os.WriteFile(file, []byte("bundles:\n"+strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, "  bundles: "+file)
+	toolchain := goroot(t)
+	r := start(t, "  bundles: "+file, "data_mounts: ["+toolchain+"]")
 	r.DNS.Set("*.corp.test", egresstest.GoodAddr)
 	h := egresstest.Packages(t, dir)
 	r.HTTP(egresstest.GoodAddr+":443", true, h)
@@ -34,7 +35,7 @@ func TestToolsInABox(t *testing.T) {
 	// The world's authority, and those that the box trusts already, among them its project's.
 	const authorities = "/workspace/authorities.pem"
 	env := map[string]string{"GOPROXY": "https://go.corp.test", "GOSUMDB": "off", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local", "GOPATH": "/workspace/go", "GOCACHE": "/workspace/gocache", "GIT_TERMINAL_PROMPT": "0"}
-	s, err := r.c.Create(t.Context(), dsec.CreateOptions{Env: env, SpecYAML: `{mem_limit: 1Gi, network: {egress_policy: deny, preflight: "off", phases: {
+	s, err := r.c.Create(t.Context(), dsec.CreateOptions{Env: env, SpecYAML: `{mem_limit: 1Gi, fs: {mounts: ["` + toolchain + `:/opt/go"]}, network: {egress_policy: deny, preflight: "off", phases: {
   setup: {egress_policy: whitelist, allowed_domains: ["unrelated.test"]},
   agent: {egress_policy: whitelist, bundles: {pypi: true, npm: true, go: true, git: true, apt: true}}}}}`})
 	if err != nil {
@@ -46,7 +47,7 @@ func TestToolsInABox(t *testing.T) {
 	if out, code := r.sh(s, "cat $SSL_CERT_FILE /workspace/world.pem > "+authorities); code != 0 {
 		t.Fatal(out)
 	}
-	prepare := "export PATH=$PATH:" + goroot(t) + "/bin " + strings.Join(boxenv.Trust(authorities), " ") + "; "
+	prepare := "export PATH=$PATH:/opt/go/bin " + strings.Join(boxenv.Trust(authorities), " ") + "; "
 	tools := []struct{ probe, host, script string }{
 		{"curl --version", "npm.corp.test", "curl -sS --fail-with-body https://npm.corp.test/hello"},
 		{"python3 -m pip --version", "pypi.corp.test", "python3 -m pip download -q --no-deps --no-cache-dir --index-url https://pypi.corp.test/simple/ --no-input -d /workspace/wheels standin"},
@@ -98,7 +99,7 @@ apt-get -q -o Dir::Etc::sourcelist=/workspace/sources.list -o Dir::Etc::sourcepa
 // slow is far above the second in which a tool is refused on a calm machine.
 const slow = 20 * time.Second
 
-// goroot is where the toolchain is that runs this test; the base template shows it where it is below /usr.
+// goroot is where the toolchain is that runs this test.
 func goroot(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("go", "env", "GOROOT").Output()

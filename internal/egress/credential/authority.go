@@ -26,6 +26,8 @@ const (
 	leafLife = 7 * 24 * time.Hour
 	maxLeafs = 1024
 	slack    = time.Hour // clocks differ
+
+	maxCommonName = 64 // of a certificate; what clients compare is the list of names
 )
 
 // Authority signs certificates for one project. It is safe for concurrent use.
@@ -136,8 +138,12 @@ func (a *Authority) Certificate(host string) (*tls.Certificate, error) {
 		return nil, err
 	}
 	now := time.Now()
+	subject := pkix.Name{CommonName: host}
+	if len(host) > maxCommonName {
+		subject = pkix.Name{}
+	}
 	tmpl := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
+		SerialNumber: serial(), Subject: subject, DNSNames: []string{host},
 		NotBefore: now.Add(-slack), NotAfter: now.Add(leafLife),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}

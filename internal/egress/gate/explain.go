@@ -17,9 +17,12 @@ var Explainer = netip.MustParseAddr("192.0.0.8")
 // explainedPorts are those at which a client speaks first, and HTTP; others are refused at the first packet, as everywhere.
 var explainedPorts = []uint16{80, 443, 8080, 8443}
 
-// pagesPerSecond bounds the TLS handshakes that a box may cost the node to be told why; over it there is a reset. A
-// handshake is about 0.3 ms of a processor.
-const pagesPerSecond = 20
+// pagesPerSecond bounds the TLS handshakes that a box may cost the node to be told why, nodePagesPerSecond those of all boxes
+// together; over it there is a reset. A handshake is about 0.3 ms of a processor.
+const (
+	pagesPerSecond     = 20
+	nodePagesPerSecond = 200
+)
 
 // explainer tells whether a destination is where this box is told why.
 func (g *Gate) explainer(to netip.AddrPort) bool {
@@ -27,7 +30,7 @@ func (g *Gate) explainer(to netip.AddrPort) bool {
 }
 
 // Explains tells whether a TLS client of this box may be told why now, and charges the box for it.
-func (g *Gate) Explains() bool { return g.explains && g.pages.Take(1) }
+func (g *Gate) Explains() bool { return g.explains && g.pages.Take(1) && g.Node.pages.Take(1) }
 
 // why says why a name is refused at the explainer.
 func (g *Gate) why(name string, port uint16, otherwise policy.Reason) policy.Reason {

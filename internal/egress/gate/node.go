@@ -25,6 +25,7 @@ type Node struct {
 	Log         *slog.Logger
 
 	turns     *limit.Turns
+	pages     *limit.Bucket
 	bandwidth *limit.Bucket
 	never     []netip.Prefix
 	timeout   time.Duration
@@ -41,6 +42,7 @@ func NewNode(cfg egress.Config) *Node {
 		// As many chunks at once as there are processors: more would only wait for one, in no order.
 		turns:     limit.NewTurns(runtime.GOMAXPROCS(0)),
 		bandwidth: limit.NewBucket(float64(cfg.Bandwidth), float64(cfg.Bandwidth)/4),
+		pages:     limit.NewBucket(nodePagesPerSecond, 2*nodePagesPerSecond),
 		never:     cfg.Never, timeout: cfg.DialTimeout,
 	}
 	if n.Log == nil {
