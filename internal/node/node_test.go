@@ -41,6 +41,7 @@ func newRig(t testing.TB, change ...func(*Config)) *rig {
 	r.config = Config{
 		DataDir: r.dir + "/node", Memory: 1 << 30, CPU: 1000, Connect: r.guests.connect,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Spares: -1, // a test that counts boxes sees its own
 	}
 	for _, f := range change {
 		f(&r.config)

@@ -72,12 +72,11 @@ func (n *Node) runSpares() {
 		case have > n.spares.want/2 && n.spares.awaitQuiet(n.ctx):
 			continue // another create has ended meanwhile
 		default:
-			if err := n.prepare(rt, p); err == nil {
-				continue
-			} else if n.ctx.Err() == nil {
+			if err := n.prepare(rt, p); err != nil && n.ctx.Err() == nil {
 				n.log.Warn("no spare could be made", "err", err, "retry_in", spareRetry)
+				pause(n.ctx, spareRetry)
 			}
-			pause(n.ctx, spareRetry)
+			continue
 		}
 		select {
 		case <-n.spares.wake:

@@ -28,6 +28,7 @@ type Box struct {
 
 	mu      sync.Mutex
 	config  runtime.Config
+	begun   bool // by Prepare; Create goes on from there
 	claimed bool
 	frozen  bool
 	killed  bool
@@ -43,6 +44,24 @@ func newBox(w *world, cfg runtime.Config) (*Box, error) {
 		world: w, id: cfg.ID, dir: dir, config: cfg,
 		done: make(chan struct{}), gone: make(chan struct{}), events: make(chan runtime.Event, 16),
 	}, nil
+}
+
+// goOn makes a box that was begun the one of cfg, and tells whether it was.
+func (b *Box) goOn(cfg runtime.Config) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.begun
+	if was {
+		b.begun, b.config = false, cfg
+	}
+	return was
+}
+
+// Begun tells whether the box is prepared and not made yet.
+func (b *Box) Begun() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.begun
 }
 
 // Config is what the box was made with, the claim included.

@@ -25,6 +25,7 @@ const Name = "fake"
 // Hooks are called before the thing happens; an error makes it fail, waiting
 // makes it slow. Any may be nil.
 type Hooks struct {
+	Prepare func(ctx context.Context, id string) error
 	Create  func(ctx context.Context, cfg runtime.Config) error
 	Open    func(ctx context.Context, id string) error
 	Claim   func(ctx context.Context, id string) error
@@ -41,7 +42,7 @@ type Runtime struct {
 	hooks Hooks
 }
 
-var _ runtime.Runtime = (*Runtime)(nil)
+var _ runtime.Preparer = (*Runtime)(nil)
 
 // world is what is on the machine: the boxes below one directory.
 type world struct {
@@ -128,11 +129,38 @@ func (r *Runtime) Create(ctx context.Context, cfg runtime.Config) (runtime.Box, 
 	return &handle{rt: r, Box: b}, nil
 }
 
-// add makes the box.
+// Prepare implements runtime.Preparer: the box's directory is what no Config changes.
+func (r *Runtime) Prepare(ctx context.Context, id string) error {
+	if err := r.alive(); err != nil {
+		return err
+	}
+	if h := r.hook().Prepare; h != nil {
+		if err := h(ctx, id); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return errdefs.From(err)
+	}
+	b, err := r.world.add(runtime.Config{ID: id})
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.begun = true
+	return nil
+}
+
+// add makes the box, or goes on with one that was begun. One that has ended meanwhile is made anew.
 func (w *world) add(cfg runtime.Config) (*Box, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.boxes[cfg.ID] != nil {
+	if b := w.boxes[cfg.ID]; b != nil && b.goOn(cfg) {
+		if !b.ended() {
+			return b, nil
+		}
+	} else if b != nil {
 		return nil, errdefs.Userf(errdefs.AlreadyExists, "box "+cfg.ID, "use another id", "it exists")
 	}
 	b, err := newBox(w, cfg)
@@ -172,6 +200,12 @@ func (r *Runtime) Sweep(ctx context.Context, keep func(id string) bool) ([]runti
 	var found []runtime.Orphan
 	for id, b := range r.world.all() {
 		if keep(id) || r.Box(id) == nil { // or its owner has removed it meanwhile
+			continue
+		}
+		if b.Begun() { // what nobody asked for is no orphan
+			if err := (&handle{rt: r, Box: b}).Destroy(ctx); err != nil {
+				return found, err
+			}
 			continue
 		}
 		kind := "process"
