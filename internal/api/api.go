@@ -14,6 +14,7 @@ import (
 	"github.com/dsec-platform/dsec/gen/dsec/v1/dsecv1connect"
 	"github.com/dsec-platform/dsec/internal/control"
 	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/keyed"
 	"github.com/dsec-platform/dsec/internal/node"
 	"github.com/dsec-platform/dsec/internal/template"
 )
@@ -47,6 +48,8 @@ type Config struct {
 	// Seccomp refuses a profile and system calls on top that no box gets, before anything
 	// is made for them; nil leaves it to the runtime.
 	Seccomp func(profile string, allowExtra []string) error
+	// Digests makes what a repeated create is known by; nil: a key of this process, so that none is known after a restart.
+	Digests *keyed.Key
 	// Decisions are the record that NetworkService reads; nil refuses its calls.
 	Decisions Decisions
 	// Facade serves what it says is its own, before the gateway looks at a path; nil: there is none.
@@ -84,6 +87,9 @@ func New(cfg Config) *API {
 	}
 	if cfg.Registry == nil {
 		cfg.Registry = prometheus.NewRegistry()
+	}
+	if cfg.Digests == nil {
+		cfg.Digests = keyed.New()
 	}
 	a := &API{
 		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Registry), limiter: newLimiter(cfg.Rate), strangers: newLimiter(strangerRate),

@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"sync"
 	"time"
 
@@ -102,7 +100,7 @@ func (s *sessions) newSessions(ctx context.Context, key string, q *dsecv1.NewSes
 		}
 	}
 	if key != "" {
-		req.Digest, err = digest(q)
+		req.Digest, err = s.digest(q)
 	}
 	return req, err
 }
@@ -205,11 +203,10 @@ func overrides(q *dsecv1.NewSession) (spec.Sandbox, error) {
 }
 
 // digest is over everything that a create asks for, secrets included.
-func digest(q *dsecv1.NewSession) (string, error) {
+func (a *API) digest(q *dsecv1.NewSession) (string, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(q)
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:]), nil
+	return a.cfg.Digests.Sum([]byte("create"), b), nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/dsec-platform/dsec/internal/control"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestproto"
+	"github.com/dsec-platform/dsec/internal/keyed"
 )
 
 // A reason that is added and forgotten here would reach clients as an unknown failure.
@@ -283,5 +284,21 @@ func TestAddresses(t *testing.T) {
 		if got := addressOf(remote); got != want {
 			t.Errorf("%s: %s", remote, got)
 		}
+	}
+}
+
+// What a create is known by tells nothing of its secrets to who does not have the key.
+func TestDigestsAreKeyed(t *testing.T) {
+	q := &dsecv1.NewSession{Env: map[string]string{"TOKEN": "hunter2"}}
+	sum := func(k *keyed.Key) string {
+		d, err := New(Config{Digests: k}).digest(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	one := keyed.New()
+	if sum(one) != sum(one) || sum(one) == sum(nil) {
+		t.Error("the key does not matter")
 	}
 }

@@ -95,15 +95,16 @@ type Recipe struct {
 	Image string
 	Login *template.Login // at the image's registry
 	// Template is what Resolve knows.
-	Template   string
-	Platform   string
-	User, Cwd  string // where the steps begin, and the template's own; empty: the base's
-	Steps      []template.Step
-	Start      template.StartCommand
-	Fresh      bool     // run steps again though their results are kept
-	Notes      []string // for the log
-	Digest     string   // of all of it: the same build may be started twice with the same
-	Privileged bool     // the operator's: registries are asked with the node's own credentials
+	Template  string
+	Platform  string
+	User, Cwd string // where the steps begin, and the template's own; empty: the base's
+	Steps     []template.Step
+	Start     template.StartCommand
+	Fresh     bool     // run steps again though their results are kept
+	Notes     []string // for the log
+	// Asked is all of it as it was sent, secrets included: the same build may be started twice by the same.
+	Asked      []byte
+	Privileged bool // the operator's: registries are asked with the node's own credentials
 }
 
 // Entry is a line of a build's log.

@@ -145,7 +145,7 @@ func newBuildID() string {
 	return fmt.Sprintf("%s-%s-%s-%s-%s", h[:8], h[8:12], h[12:16], h[16:20], h[20:])
 }
 
-// Start begins a build that was requested. The same again, by the recipe's digest, changes nothing.
+// Start begins a build that was requested. The same again, as it was sent, changes nothing.
 func (s *Service) Start(_ context.Context, project, template, id string, r Recipe) error {
 	if (r.Image == "") == (r.Template == "") {
 		return errdefs.Userf(errdefs.InvalidArgument, "build "+id, "name one of them", "it needs either an image or a template to start from")
@@ -159,10 +159,14 @@ func (s *Service) Start(_ context.Context, project, template, id string, r Recip
 	if err != nil {
 		return err
 	}
+	digest := ""
+	if len(r.Asked) > 0 {
+		digest = s.key.Sum([]byte("build"), r.Asked)
+	}
 	switch {
 	case s.closed:
 		return closing()
-	case b.Status != Requested && b.Digest == r.Digest && r.Digest != "":
+	case b.Status != Requested && b.Digest == digest && digest != "":
 		return nil
 	case b.Status != Requested:
 		return errdefs.Userf(errdefs.Conflict, "build "+id, "request a new build", "it was started already")
@@ -171,7 +175,7 @@ func (s *Service) Start(_ context.Context, project, template, id string, r Recip
 	if err != nil {
 		return kept("build "+id, err)
 	}
-	b.Status, b.Digest, b.Steps, b.Updated = Waiting, r.Digest, len(r.Steps), s.cfg.Now().UTC()
+	b.Status, b.Digest, b.Steps, b.Updated = Waiting, digest, len(r.Steps), s.cfg.Now().UTC()
 	if err := s.saveBuild(b); err != nil {
 		b.Status = Requested
 		log.file.Close()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/keyed"
 	"github.com/dsec-platform/dsec/internal/layer/jsonfile"
 	"github.com/dsec-platform/dsec/internal/template"
 )
@@ -42,6 +43,7 @@ type Service struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	slots  chan struct{}
+	key    *keyed.Key
 
 	mu        sync.Mutex
 	closed    bool
@@ -80,6 +82,10 @@ func Open(cfg Config) (*Service, error) {
 		if err := os.MkdirAll(filepath.Join(cfg.Dir, d), 0o700); err != nil {
 			return nil, errdefs.Infraf(errdefs.ScopeNode, errdefs.Unavailable, "builds in "+cfg.Dir, "cannot be kept: %w", err)
 		}
+	}
+	var err error
+	if s.key, err = keyed.Open(filepath.Join(cfg.Dir, keyed.Name)); err != nil {
+		return nil, errdefs.Infraf(errdefs.ScopeNode, errdefs.Unavailable, "builds in "+cfg.Dir, "cannot be kept: %w", err)
 	}
 	if err := s.load(); err != nil {
 		return nil, err

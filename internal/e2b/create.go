@@ -2,8 +2,6 @@ package e2b
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -52,7 +50,7 @@ func (f *Facade) create(w http.ResponseWriter, r *http.Request, standard int) er
 	if err != nil {
 		return err
 	}
-	digest := digestOf(r.URL.Path, o)
+	digest := f.cfg.Sandboxes.tokens.digestOf(r.URL.Path, o)
 	q, err := readNewSandbox(o, standard)
 	if err != nil {
 		return err
@@ -94,11 +92,10 @@ func (f *Facade) create(w http.ResponseWriter, r *http.Request, standard int) er
 
 var idempotencyKey = regexp.MustCompile(`^[a-z0-9-]{1,255}$`)
 
-// digestOf is over everything that a request asks for. The fields of an object are hashed in the order of their names.
-func digestOf(path string, o *object) string {
+// digestOf is over everything that a request asks for, secrets included. The fields of an object are hashed in the order of their names.
+func (t *Tokens) digestOf(path string, o *object) string {
 	b, _ := json.Marshal(o.fields) // raw messages that were just read
-	sum := sha256.Sum256(append([]byte(path+"\x00"), b...))
-	return hex.EncodeToString(sum[:])
+	return t.key.Sum([]byte("create"), []byte(path), b)
 }
 
 func readNewSandbox(o *object, standard int) (q newSandbox, err error) {

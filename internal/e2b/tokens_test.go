@@ -38,3 +38,22 @@ func TestTokens(t *testing.T) {
 		t.Error("a damaged key was taken")
 	}
 }
+
+// What a create is known by tells nothing of its variables to who does not have the key.
+func TestDigestsAreKeyed(t *testing.T) {
+	o, err := parseObject("", []byte(`{"templateID":"t","envVars":{"TOKEN":"hunter2"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := OpenTokens(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := OpenTokens(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.digestOf("/sandboxes", o) != a.digestOf("/sandboxes", o) || a.digestOf("/sandboxes", o) == b.digestOf("/sandboxes", o) {
+		t.Error("the key does not matter")
+	}
+}

@@ -21,6 +21,7 @@ import (
 	"github.com/dsec-platform/dsec/internal/build"
 	"github.com/dsec-platform/dsec/internal/control"
 	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/keyed"
 	"github.com/dsec-platform/dsec/internal/node"
 	"github.com/dsec-platform/dsec/internal/runtime"
 	"github.com/dsec-platform/dsec/internal/runtime/native"
@@ -213,6 +214,10 @@ func (s *server) open(ctx context.Context) error {
 	if err := s.firstKey(ctx, keys); err != nil {
 		return err
 	}
+	digests, err := keyed.Open(s.path(keyed.Name))
+	if err != nil {
+		return err
+	}
 	facade, err := s.facade(ctl, builds)
 	if err != nil {
 		return err
@@ -220,7 +225,7 @@ func (s *server) open(ctx context.Context) error {
 	s.api = api.New(api.Config{
 		Control: ctl, Keys: keys, Leases: ctl, Deadlines: ctl, Templates: shared, Named: named(builds), Hidden: hidden(builds), Importer: templates, NodeAPI: n, SpoolDir: s.path("spool"),
 		Registry: registry, Logger: s.log, Version: version.Version, Runtimes: []string{rt.Name()}, Seccomp: seccomp.Lint,
-		Facade: facade, Decisions: way.trail,
+		Facade: facade, Decisions: way.trail, Digests: digests,
 	})
 	return nil
 }

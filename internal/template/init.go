@@ -2,8 +2,6 @@ package template
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"math"
 	"strings"
@@ -40,9 +38,7 @@ func (b *build) root(key string) runtime.Root {
 const forever = time.Duration(math.MaxInt64)
 
 func (b *build) stepKey(cmd string, env []string) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "%q\n%q\n%q\n", b.digests(), env, cmd)
-	return "init:" + hex.EncodeToString(h.Sum(nil))
+	return b.key("init", env, cmd)
 }
 
 func oneLine(s string) string {

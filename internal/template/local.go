@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/keyed"
 	"github.com/dsec-platform/dsec/internal/layer"
 	"github.com/dsec-platform/dsec/internal/layer/filelock"
 )
@@ -36,6 +37,7 @@ type Local struct {
 	dir    string // <data>/templates
 	opts   Options
 	layers *layer.Store
+	key    *keyed.Key // of what steps give
 
 	mu   sync.Mutex
 	pins map[string]*pin // by name@version
@@ -67,7 +69,11 @@ func Open(dataDir string, o Options) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Local{dir: dir, opts: o, layers: layers, pins: map[string]*pin{}}, nil
+	key, err := keyed.Open(filepath.Join(dataDir, keyed.Name))
+	if err != nil {
+		return nil, errdefs.Infraf(errdefs.ScopeNode, errdefs.Unavailable, "template store "+dir, "its key cannot be read: %w", err)
+	}
+	return &Local{dir: dir, opts: o, layers: layers, key: key, pins: map[string]*pin{}}, nil
 }
 
 // Layers is the layer store below.

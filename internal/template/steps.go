@@ -2,8 +2,6 @@ package template
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -126,11 +124,11 @@ func (b *build) envStep(st *Step) error {
 	for _, kv := range st.Env {
 		k, v, ok := strings.Cut(kv, "=")
 		v, err := expand(v, before) // as they were before the instruction
-		if err != nil {
-			return err
+		if err != nil {             // without the value
+			return errdefs.Userf(errdefs.InvalidArgument, "variable "+oneLine(k), `write \$ for a dollar sign`, "its value cannot be expanded")
 		}
 		if !ok || k == "" || strings.ContainsRune(k+v, 0) {
-			return errdefs.Userf(errdefs.InvalidArgument, "variable "+oneLine(kv), "write NAME=value", "not a variable")
+			return errdefs.Userf(errdefs.InvalidArgument, "variable "+oneLine(k), "write NAME=value", "not a variable")
 		}
 		b.config.env = mergeEnv(b.config.env, []string{k + "=" + v})
 	}
@@ -274,14 +272,14 @@ func (b *build) runLayer(ctx context.Context, run *BuildRun, label, key string, 
 	return nil
 }
 
-// key names what a step gives: the layers below it and everything else that acts on it.
+// key names what a step gives: the layers below it and everything else that acts on it, variables that may be
+// secrets among it.
 func (b *build) key(kind string, parts ...any) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "%q\n", b.digests())
+	all := [][]byte{[]byte(kind), fmt.Appendf(nil, "%q", b.digests())}
 	for _, p := range parts {
-		fmt.Fprintf(h, "%q\n", p)
+		all = append(all, fmt.Appendf(nil, "%q", p))
 	}
-	return kind + ":" + hex.EncodeToString(h.Sum(nil))
+	return kind + ":" + b.s.key.Sum(all...)
 }
 
 func pathError(name string, err error) error {

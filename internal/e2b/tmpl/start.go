@@ -1,8 +1,6 @@
 package tmpl
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
@@ -80,9 +78,8 @@ func (h *Handler) startSteps(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(body)
 	recipe := build.Recipe{Image: q.FromImage, Login: login, Template: q.FromTemplate, Fresh: q.Force, Privileged: c.Operator,
-		Start: template.StartCommand{Command: q.StartCmd, Ready: q.ReadyCmd}, Digest: hex.EncodeToString(sum[:])}
+		Start: template.StartCommand{Command: q.StartCmd, Ready: q.ReadyCmd}, Asked: body}
 	if q.FromImage != "" {
 		recipe.User, recipe.Cwd = e2b.DefaultUser, home
 	}
@@ -150,11 +147,22 @@ func (h *Handler) step(project string, n int, q *stepBody) (template.Step, error
 		return bad("use RUN, COPY, ENV, WORKDIR or USER", "there is no instruction %.40q", q.Type)
 	}
 	shown := q.Args
-	if s.Kind == template.StepCopy {
+	switch s.Kind {
+	case template.StepCopy:
 		shown = q.Args[:2]
+	case template.StepEnv: // names alone: a value may be a secret
+		shown = names(q.Args)
 	}
 	s.Label = object + ": " + kind + " " + strings.Join(shown, " ")
 	return s, nil
+}
+
+// names are those of an ENV, whose arguments are names and values in turn.
+func names(args []string) (out []string) {
+	for i := 0; i < len(args); i += 2 {
+		out = append(out, args[i])
+	}
+	return out
 }
 
 // startDockerfile starts a build whose Dockerfile came with its request.
@@ -175,7 +183,7 @@ func (h *Handler) startDockerfile(w http.ResponseWriter, r *http.Request) error 
 	if b.Request.Start+b.Request.Ready != "" {
 		start = template.StartCommand{Command: b.Request.Start, Ready: b.Request.Ready}
 	}
-	recipe := build.Recipe{Image: plan.From, Platform: plan.Platform, Steps: plan.Steps, Start: start, Notes: plan.Notes, Privileged: c.Operator, Digest: "dockerfile"}
+	recipe := build.Recipe{Image: plan.From, Platform: plan.Platform, Steps: plan.Steps, Start: start, Notes: plan.Notes, Privileged: c.Operator, Asked: []byte("dockerfile")}
 	if err := h.builds.Start(r.Context(), c.Project, b.Template, id, recipe); err != nil {
 		return err
 	}

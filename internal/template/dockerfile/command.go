@@ -22,7 +22,9 @@ func (r *reader) command(c instructions.Command) error {
 		return r.add(line, c)
 	case *instructions.EnvCommand:
 		step := template.Step{Kind: template.StepEnv}
+		text := "ENV" // and names alone: a value may be a secret
 		for _, kv := range c.Env {
+			text += " " + kv.Key
 			step.Env = append(step.Env, kv.Key+"="+kv.Value)
 			known, err := r.word(line, kv.Value, append(append([]string{}, r.args...), r.env...))
 			if err != nil {
@@ -30,7 +32,7 @@ func (r *reader) command(c instructions.Command) error {
 			}
 			r.env = set(r.env, kv.Key, known)
 		}
-		r.push(line, step, c.String())
+		r.push(line, step, text)
 	case *instructions.ArgCommand:
 		return r.arg(c, &r.args)
 	case *instructions.WorkdirCommand:
