@@ -67,6 +67,9 @@ func (l *Lab) ListenPacket(addr string) net.PacketConn {
 	return pc
 }
 
+// World runs fn on a thread in the world's namespace, as Netns.Do does in a box's.
+func (l *Lab) World(fn func() error) error { return Inside(l.world, fn) }
+
 func (l *Lab) inWorld(fn func() error) {
 	l.t.Helper()
 	if err := Inside(l.world, fn); err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // chunk is how many bytes are moved in one turn at most.
-const chunk = 256 << 10
+const chunk = 512 << 10
 
 // Flow is an allowed connection, or one that is let speak so that it can be judged.
 type Flow struct {

@@ -21,12 +21,16 @@ var (
 
 const prohibited = header.ICMPv4AdminProhibited
 
+// pause is how long a box that is refused too often waits at least: many packets are then read in one go, where a sleep
+// for each would wake this process as often as the limit lets the box be refused.
+const pause = 20 * time.Millisecond
+
 // filter sees every frame before the stack. It lets through ARP, TCP, UDP and pings of the gateway;
 // other pings and protocols are answered "administratively prohibited", forged sources not at all.
-// A box that is refused too often waits here, so that its own queue overflows and not the node.
+// A box that is refused too often waits here, so that its own queue overflows and not the node's time.
 func (s *Stack) filter(frame []byte) bool {
 	if d := s.gate.Pace(); d > 0 {
-		time.Sleep(d)
+		time.Sleep(max(d, pause))
 	}
 	eth := header.Ethernet(frame)
 	switch eth.Type() {

@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -75,7 +76,7 @@ func BenchmarkIdleMemory(b *testing.B) {
 		}
 		return n
 	}
-	const n = 300
+	const n = 1000
 	for range b.N {
 		before, threads := rss(), runtime.NumGoroutine()
 		for range n {
@@ -117,34 +118,6 @@ func BenchmarkConnect(b *testing.B) {
 	b.ReportMetric(percentile(refused, 99), "ms-refused-p99")
 }
 
-// loopback is what this machine moves over lo, for scale.
-func loopback(b *testing.B) float64 {
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer ln.Close()
-	go func() {
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		buf := make([]byte, 256<<10)
-		for {
-			if _, err := c.Write(buf); err != nil {
-				return
-			}
-		}
-	}()
-	c, err := net.Dial("tcp4", ln.Addr().String())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer c.Close()
-	return drain(c, time.Second)
-}
-
 // drain reads for a while and gives MB/s.
 func drain(c net.Conn, d time.Duration) float64 {
 	buf := make([]byte, 256<<10)
@@ -174,65 +147,41 @@ func fill(c net.Conn, d time.Duration) float64 {
 	return float64(n) / time.Since(start).Seconds() / 1e6
 }
 
+// BenchmarkStream moves bytes through one box, and over loopback between the same two programs for scale.
 func BenchmarkStream(b *testing.B) {
 	w := newWorld(b)
-	w.stream(egresstest.GoodAddr + ":7000")
-	w.Handle(egresstest.GoodAddr+":7001", func(c net.Conn) { drain(c, time.Hour) })
 	box := w.attach(whitelist(b, nil, egresstest.GoodAddr))
+	const d = 2 * time.Second
 	for range b.N {
-		lo := loopback(b)
-		down, err := box.dial("tcp4", egresstest.GoodAddr+":7000")
-		if err != nil {
-			b.Fatal(err)
-		}
-		used := cpu(b)
-		d := drain(down, 2*time.Second)
-		used = cpu(b) - used
-		down.Close()
-		up, err := box.dial("tcp4", egresstest.GoodAddr+":7001")
-		if err != nil {
-			b.Fatal(err)
-		}
-		u := fill(up, 2*time.Second)
-		up.Close()
-		b.ReportMetric(lo, "MB/s-loopback")
-		b.ReportMetric(d, "MB/s-down")
-		b.ReportMetric(u, "MB/s-up")
-		b.ReportMetric(d/lo, "down/loopback")
-		b.ReportMetric(used.Seconds()/(d*2/1000), "cpu-s/GB-down") // both ends and the daemon
+		lo := stream(b, "down", "127.0.0.1:7000", d, inNode, inNode)
+		down := stream(b, "down", egresstest.GoodAddr+":7000", d, w.World, box.Do)
+		up := stream(b, "up", egresstest.GoodAddr+":7000", d, w.World, box.Do)
+		b.ReportMetric(lo.total, "MB/s-loopback")
+		b.ReportMetric(lo.all, "cpu-s/GB-loopback")
+		b.ReportMetric(down.total, "MB/s-down")
+		b.ReportMetric(up.total, "MB/s-up")
+		b.ReportMetric(down.total/lo.total, "down/loopback")
+		b.ReportMetric(down.daemon, "cpu-s/GB-daemon")
+		b.ReportMetric(down.all, "cpu-s/GB-all")
 	}
 }
 
+// BenchmarkFiftyBoxes does what BenchmarkStream does, in the same way, in fifty boxes at once.
 func BenchmarkFiftyBoxes(b *testing.B) {
 	w := newWorld(b)
-	w.stream(egresstest.GoodAddr + ":7000")
 	p := whitelist(b, nil, egresstest.GoodAddr)
 	const n = 50
 	for range b.N {
-		var conns []net.Conn
+		var boxes []func(func() error) error
 		for range n {
-			c, err := w.attach(p).dial("tcp4", egresstest.GoodAddr+":7000")
-			if err != nil {
-				b.Fatal(err)
-			}
-			conns = append(conns, c)
+			boxes = append(boxes, w.attach(p).Do)
 		}
-		got := make([]float64, n)
-		used := cpu(b)
-		var wg sync.WaitGroup
-		for i, c := range conns {
-			wg.Go(func() { got[i] = drain(c, 4*time.Second); c.Close() })
-		}
-		wg.Wait()
-		used = cpu(b) - used
-		sum := 0.0
-		for _, x := range got {
-			sum += x
-		}
-		b.ReportMetric(sum, "MB/s-total")
-		b.ReportMetric(used.Seconds()/(sum*4/1000), "cpu-s/GB")
-		b.ReportMetric(slices.Min(got)/(sum/n), "slowest/mean")
-		b.ReportMetric(slices.Max(got)/(sum/n), "fastest/mean")
+		m := stream(b, "down", egresstest.GoodAddr+":7000", 4*time.Second, w.World, boxes...)
+		b.ReportMetric(m.total, "MB/s-total")
+		b.ReportMetric(m.daemon, "cpu-s/GB-daemon")
+		b.ReportMetric(m.all, "cpu-s/GB-all")
+		b.ReportMetric(slices.Min(m.each)/(m.total/n), "slowest/mean")
+		b.ReportMetric(slices.Max(m.each)/(m.total/n), "fastest/mean")
 	}
 }
 
@@ -340,45 +289,64 @@ func BenchmarkReattach(b *testing.B) {
 	_ = w.net.Close()
 }
 
-// BenchmarkFlood measures what a box that floods refused datagrams costs the daemon and its neighbours.
+// BenchmarkFlood measures what a box that floods refused datagrams costs the daemon and a neighbour. The flood takes a
+// processor for itself, as any busy box does: what a loop that sends nothing costs the neighbour is measured in the same
+// box, in turns with it.
 func BenchmarkFlood(b *testing.B) {
 	w := newWorld(b)
-	w.Handle(egresstest.GoodAddr+":7000", func(c net.Conn) { _, _ = io.Copy(c, c) })
 	p := whitelist(b, nil, egresstest.GoodAddr)
 	bad, quiet := w.attach(p), w.attach(p)
-	latency := func(d time.Duration) float64 {
-		var all []time.Duration
-		for start := time.Now(); time.Since(start) < d; time.Sleep(2 * time.Millisecond) {
-			s := time.Now()
-			c, err := quiet.dial("tcp4", egresstest.GoodAddr+":7000")
-			if err != nil {
-				b.Fatal(err)
-			}
-			all = append(all, time.Since(s))
-			c.Close()
+	start(b, w.World, "serve "+egresstest.GoodAddr+":7000").say(b)
+	ask := start(b, quiet.Do, "ask "+egresstest.GoodAddr+":7000")
+	const d = time.Second
+	measure := func(beside string) (x latency) {
+		if beside != "" {
+			other := start(b, bad.Do, beside)
+			time.Sleep(300 * time.Millisecond)
+			defer other.end()
 		}
-		return percentile(all, 50)
+		ask.say(b)
+		used, began, refused, records := cpu(b), time.Now(), bad.Stats().Refused, bad.Stats().Records
+		fmt.Fprintln(ask.in, d)
+		if _, err := fmt.Sscan(ask.say(b), &x.p50, &x.p99, &x.worst, &x.n); err != nil {
+			b.Fatal(err)
+		}
+		took := time.Since(began).Seconds()
+		x.cores = (cpu(b) - used).Seconds() / took
+		x.refused, x.records = float64(bad.Stats().Refused-refused)/took, float64(bad.Stats().Records-records)/took
+		return x
 	}
 	for range b.N {
-		calm := latency(time.Second)
-		idle := cpu(b)
-		latency(time.Second)
-		idle = cpu(b) - idle
-		// The flood is another process's work: it is not to be counted as the daemon's.
-		cmd := floodCommand(b, bad)
-		before := bad.Stats()
+		var calm, busy, flood []latency
+		other := start(b, bad.Do, "flood")
+		time.Sleep(300 * time.Millisecond)
 		used := cpu(b)
-		start := time.Now()
-		stormy := latency(2 * time.Second)
-		took := time.Since(start)
-		used = cpu(b) - used
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		after := bad.Stats()
-		b.ReportMetric((used.Seconds()-2*idle.Seconds())/took.Seconds(), "cores")
-		b.ReportMetric(calm, "ms-calm-p50")
-		b.ReportMetric(stormy, "ms-flood-p50")
-		b.ReportMetric(float64(after.Refused-before.Refused)/took.Seconds(), "refused/s")
-		b.ReportMetric(float64(after.Records-before.Records)/took.Seconds(), "records/s")
+		time.Sleep(d)
+		b.ReportMetric((cpu(b)-used).Seconds()/d.Seconds(), "cores-flood-alone")
+		other.end()
+		for range 3 {
+			calm, busy, flood = append(calm, measure("")), append(busy, measure("burn")), append(flood, measure("flood"))
+		}
+		for name, l := range map[string][]latency{"calm": calm, "busy": busy, "flood": flood} {
+			b.ReportMetric(middle(l, func(x latency) float64 { return x.p50 }), "ms-"+name+"-p50")
+			b.ReportMetric(middle(l, func(x latency) float64 { return x.p99 }), "ms-"+name+"-p99")
+			b.ReportMetric(middle(l, func(x latency) float64 { return x.cores }), "cores-"+name)
+			b.ReportMetric(middle(l, func(x latency) float64 { return x.n / d.Seconds() }), "asked/s-"+name)
+		}
+		b.ReportMetric(middle(flood, func(x latency) float64 { return x.refused }), "refused/s")
+		b.ReportMetric(middle(flood, func(x latency) float64 { return x.records }), "records/s")
 	}
+}
+
+// latency is what a neighbour sees in a while, and the daemon does.
+type latency struct{ p50, p99, worst, n, cores, refused, records float64 }
+
+// middle gives the median.
+func middle(l []latency, of func(latency) float64) float64 {
+	var v []float64
+	for _, x := range l {
+		v = append(v, of(x))
+	}
+	slices.Sort(v)
+	return v[len(v)/2]
 }
