@@ -31,8 +31,10 @@ type Config struct {
 	Importer  Importer
 	// Running is how many builds run at a time; 2.
 	Running int
-	Logger  *slog.Logger
-	Now     func() time.Time
+	// MaxUpload bounds the bytes of an archive, 4 GiB; MaxUploads those of a project's together, 16 GiB.
+	MaxUpload, MaxUploads int64
+	Logger                *slog.Logger
+	Now                   func() time.Time
 }
 
 // Service is the builds of a node. Safe for concurrent use.
@@ -52,6 +54,7 @@ type Service struct {
 	builds    map[string]*running
 	images    map[string]*imageFlight
 	swept     time.Time
+	rooms     map[string]*uploadRoom // of projects that send archives now
 }
 
 type aliasKey struct{ project, alias string }
@@ -75,7 +78,13 @@ func Open(cfg Config) (*Service, error) {
 	if cfg.Running == 0 {
 		cfg.Running = defaultRunning
 	}
-	s := &Service{cfg: cfg, log: cfg.Logger, slots: make(chan struct{}, cfg.Running),
+	if cfg.MaxUpload == 0 {
+		cfg.MaxUpload = maxUpload
+	}
+	if cfg.MaxUploads == 0 {
+		cfg.MaxUploads = maxUploads
+	}
+	s := &Service{cfg: cfg, rooms: map[string]*uploadRoom{}, log: cfg.Logger, slots: make(chan struct{}, cfg.Running),
 		templates: map[string]*Template{}, aliases: map[aliasKey]string{}, builds: map[string]*running{}, images: map[string]*imageFlight{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, d := range []string{"templates", "builds", "uploads", "images"} {

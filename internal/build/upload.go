@@ -58,23 +58,24 @@ func (s *Service) Upload(ctx context.Context, project, hash string, r io.Reader)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return kept("files "+hash, err)
 	}
-	room := maxUploads - s.uploaded(dir)
 	f, err := os.CreateTemp(dir, ".new-*")
 	if err != nil {
 		return kept("files "+hash, err)
 	}
 	defer os.Remove(f.Name())
-	n, err := io.Copy(f, io.LimitReader(contextReader{ctx, r}, min(room, maxUpload)+1))
+	in := &reserved{Reader: contextReader{ctx, r}, room: s.room(project, dir)}
+	defer in.leave()
+	n, err := io.Copy(f, in)
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		return errdefs.Limitf(errdefs.DiskFull, "files "+hash, "free space in the data directory", "do not fit on the server's disk")
+	case errors.Is(err, errNoRoom):
+		return errdefs.Limitf(errdefs.TooLarge, "files "+hash, "copy fewer files, see .dockerignore", "an archive may have %d bytes, and those of a project %d together", s.cfg.MaxUpload, s.cfg.MaxUploads)
 	case err != nil:
 		return err
-	case n > min(room, maxUpload):
-		return errdefs.Limitf(errdefs.TooLarge, "files "+hash, "copy fewer files, see .dockerignore", "an archive may have %d bytes, and those of a project %d together", int64(maxUpload), int64(maxUploads))
 	}
 	is, err := template.ArchiveFile(f.Name())
 	if err != nil {
@@ -85,6 +86,7 @@ func (s *Service) Upload(ctx context.Context, project, hash string, r io.Reader)
 	if err := os.Rename(f.Name(), path+".tar"); err != nil {
 		return kept("files "+hash, err)
 	}
+	in.kept = true
 	return kept("files "+hash, jsonfile.Write(path+".json", upload{is.Digest, n}, false))
 }
 
@@ -98,16 +100,6 @@ func (c contextReader) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return c.r.Read(p)
-}
-
-func (s *Service) uploaded(dir string) (n int64) {
-	entries, _ := os.ReadDir(dir)
-	for _, e := range entries {
-		if in, err := e.Info(); err == nil {
-			n += in.Size()
-		}
-	}
-	return n
 }
 
 // Files gives the archive that the project has uploaded under a hash. That it is missing is told when
