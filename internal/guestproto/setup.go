@@ -54,7 +54,7 @@ type Setup struct {
 	FDs  []SetupFD
 	// Pooled says, in a boot, that a claim follows: the fields below hold the pool's own values.
 	Pooled bool
-	// TmpSize bounds /tmp and /dev/shm each, bytes; 0 leaves them as they are.
+	// TmpSize bounds /tmp and /dev/shm together, bytes; 0 leaves them as they are.
 	TmpSize int64
 	// WritableDirs are the writable paths that the store does not back with a
 	// mount of its own because the whole root is writable: made if absent.

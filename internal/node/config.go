@@ -38,7 +38,7 @@ type Config struct {
 	// RefillConcurrency bounds boxes in the making for the pool: the number of cores.
 	RefillConcurrency int
 	// Spares is the number of boxes that are begun ahead, for any create, where the default
-	// runtime can do that: 2 × cores; negative: none.
+	// runtime can do that: 4 × cores; negative: none.
 	Spares int
 	// PoolLimits are those of an idle pooled box: 8 MiB and 64 pids.
 	PoolLimits runtime.Limits
@@ -93,7 +93,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.CPU, float64(cores))
 	setDefault(&c.CreateConcurrency, 2*cores)
 	setDefault(&c.RefillConcurrency, cores)
-	setDefault(&c.Spares, 2*cores)
+	setDefault(&c.Spares, 4*cores)
 	setDefault(&c.PatrolInterval, 30*time.Second)
 	setDefault(&c.GuestTimeout, 30*time.Second)
 	setDefault(&c.PoolLimits.Memory, 8<<20)

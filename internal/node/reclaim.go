@@ -72,6 +72,7 @@ func (n *Node) remove(b *box) error {
 	defer func() { <-n.reclaims }()
 	n.note(&record{Kind: recDestroying, Box: b.id, Cause: s.lostBy()})
 	b.closeNetwork()
+	n.spares.vacated()
 	ctx, cancel := context.WithTimeout(context.Background(), reclaimTimeout)
 	defer cancel()
 	if r != nil {

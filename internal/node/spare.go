@@ -13,14 +13,17 @@ import (
 // pooled box a spare has no template, no file system and no promise of memory; a few serve everybody,
 // and when they are used up boxes are begun as they are asked for. Safe for concurrent use.
 type spares struct {
-	want int
-	wake chan struct{} // capacity 1
+	want    int
+	created chan struct{} // capacity 1: a create has ended
+	freed   chan struct{} // capacity 1: a box is going away
 
 	mu    sync.Mutex
 	ready []*box
 }
 
-func newSpares(want int) *spares { return &spares{want: max(want, 0), wake: make(chan struct{}, 1)} }
+func newSpares(want int) *spares {
+	return &spares{want: max(want, 0), created: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
+}
 
 // take gives a spare of rt, or nil.
 func (s *spares) take(rt runtime.Runtime) *box {
@@ -48,15 +51,20 @@ func (s *spares) count() int {
 }
 
 // poke is told when a create has ended.
-func (s *spares) poke() {
+func (s *spares) poke() { signal(s.created) }
+
+// vacated is told when a box is going away.
+func (s *spares) vacated() { signal(s.freed) }
+
+func signal(c chan<- struct{}) {
 	select {
-	case s.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
 // runSpares keeps the spares complete while nobody waits for a box: a burst needs
-// the processors itself.
+// the processors itself, and so does the first op of a box.
 func (n *Node) runSpares() {
 	rt := n.cfg.Runtimes[n.cfg.DefaultRuntime]
 	p, ok := rt.(runtime.Preparer)
@@ -68,8 +76,8 @@ func (n *Node) runSpares() {
 		switch {
 		case n.draining.Load():
 			n.endSpares()
-		case have == n.spares.want || len(n.creates) > 0:
-		case have > n.spares.want/2 && n.spares.awaitQuiet(n.ctx):
+		case have >= n.spares.want || len(n.creates) > 0:
+		case have > n.spares.want/4 && !n.spares.lull(n.ctx):
 			continue // another create has ended meanwhile
 		default:
 			if err := n.prepare(rt, p); err != nil && n.ctx.Err() == nil {
@@ -79,7 +87,7 @@ func (n *Node) runSpares() {
 			continue
 		}
 		select {
-		case <-n.spares.wake:
+		case <-n.spares.created:
 		case <-n.ctx.Done():
 		}
 	}
@@ -87,23 +95,24 @@ func (n *Node) runSpares() {
 
 const (
 	spareRetry = 5 * time.Second
-	// spareQuiet is how long spares that are not yet half used up stay as they are after a
-	// create: its first op is about to come, and needs the processors.
+	// spareQuiet is how long spares of which there are enough for now stay as they are after a create.
 	spareQuiet = 20 * time.Millisecond
 )
 
-// awaitQuiet returns after spareQuiet, or at once with true when another create has ended.
-func (s *spares) awaitQuiet(ctx context.Context) bool {
+// lull returns true when a spare may be made without being in the way of a box that has just been made:
+// after spareQuiet, or when a box goes away, whose agent is waited for no more. False: another create has ended.
+func (s *spares) lull(ctx context.Context) bool {
 	t := time.NewTimer(spareQuiet)
 	defer t.Stop()
 	select {
-	case <-s.wake:
-		return true
-	case <-ctx.Done():
-		return true
-	case <-t.C:
+	case <-s.created:
 		return false
+	case <-ctx.Done():
+		return false
+	case <-s.freed:
+	case <-t.C:
 	}
+	return true
 }
 
 func (n *Node) prepare(rt runtime.Runtime, p runtime.Preparer) error {

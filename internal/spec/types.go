@@ -46,7 +46,7 @@ type FS struct {
 	WritableSizeLimit Bytes `yaml:"writable_size_limit,omitempty" json:"writable_size_limit,omitempty"`
 	// WritableStore is auto, tmpfs or disk.
 	WritableStore string `yaml:"writable_store,omitempty" json:"writable_store,omitempty"`
-	// TmpSizeLimit bounds /tmp and /dev/shm, each.
+	// TmpSizeLimit bounds /tmp and /dev/shm together.
 	TmpSizeLimit Bytes `yaml:"tmp_size_limit,omitempty" json:"tmp_size_limit,omitempty"`
 	// Mounts are read-only data mounts from the operator's allow-list.
 	Mounts []DataMount `yaml:"mounts,omitempty" json:"mounts,omitempty"`

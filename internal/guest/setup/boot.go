@@ -30,13 +30,13 @@ func boot(msg *guestproto.Setup, d *descriptors) (*Settings, error) {
 			return nil, err
 		}
 	}
-	if err := mountDevices(msg.TmpSize); err != nil {
+	if err := mountTerminals(); err != nil {
 		return nil, err
 	}
 	if err := maskProc(); err != nil {
 		return nil, err
 	}
-	if err := tmpfs("tmp", "1777", msg.TmpSize, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
+	if err := mountTemporary(msg.TmpSize); err != nil {
 		return nil, err
 	}
 	if err := enterRoot(); err != nil {
@@ -66,10 +66,8 @@ func claim(old *Settings, msg *guestproto.Setup, d *descriptors) (*Settings, err
 		}
 	}
 	if msg.TmpSize > 0 {
-		for _, path := range []string{"/tmp", "/dev/shm"} {
-			if err := resizeTmpfs(path, msg.TmpSize); err != nil {
-				return nil, err
-			}
+		if err := resizeTmpfs("/tmp", msg.TmpSize); err != nil { // and with it /dev/shm
+			return nil, err
 		}
 	}
 	s := newSettings(msg)

@@ -137,12 +137,28 @@ func newFS(fs, path string, attrs int, params ...string) error {
 	return nil
 }
 
-func tmpfs(path, mode string, size int64, attrs int) error {
-	params := []string{"mode", mode}
+// mountTemporary mounts /tmp and /dev/shm, two directories of one tmpfs: a superblock costs
+// every memory cgroup of the machine some bytes (its shrinker), which is much with thousands of boxes.
+// The tmpfs itself stays below /dev/shm.
+func mountTemporary(size int64) error {
+	params := []string{"mode", "755"}
 	if size > 0 {
 		params = append(params, "size", strconv.FormatInt(size, 10), "nr_inodes", inodes(size))
 	}
-	return newFS("tmpfs", path, attrs, params...)
+	const all = "dev/shm"
+	if err := newFS("tmpfs", all, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, params...); err != nil {
+		return err
+	}
+	for _, m := range []struct{ name, path string }{{"tmp", "tmp"}, {"shm", all}} {
+		dir := all + "/" + m.name
+		if err := unix.Mkdir(dir, 0o1777); err != nil {
+			return stepError{"make", "/" + m.path, err}
+		}
+		if err := unix.Mount(dir, m.path, "", unix.MS_BIND, ""); err != nil {
+			return stepError{"mount", "/" + m.path, err}
+		}
+	}
+	return nil
 }
 
 // inodes of a tmpfs grow with its size: each costs about 1 KiB of kernel
@@ -205,13 +221,8 @@ func mountProc() error {
 // maxTerminals of a box: the kernel has some 3,000 for all boxes of the machine together.
 const maxTerminals = "128"
 
-// mountDevices completes the shared /dev, whose superblock is read-only, with
-// what is the box's own.
-func mountDevices(shm int64) error {
-	err := newFS("devpts", "dev/pts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC,
+// mountTerminals completes the shared /dev, whose superblock is read-only, with the box's own terminals.
+func mountTerminals() error {
+	return newFS("devpts", "dev/pts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC,
 		"newinstance", "", "ptmxmode", "0666", "mode", "0620", "gid", "5", "max", maxTerminals)
-	if err != nil {
-		return err
-	}
-	return tmpfs("dev/shm", "1777", shm, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 }

@@ -1,7 +1,6 @@
 package spawn
 
 import (
-	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -57,18 +56,26 @@ func NewLauncher(tasks []int) (*Launcher, error) {
 		t.init = &calls[0]
 	}
 	l := &Launcher{thread: t, turn: make(chan struct{}, 1)}
-	runtime.LockOSThread()
-	all, old := new(uint64), new(uint64)
-	*all = ^uint64(0)
-	sigmask(all, old)
-	r := startThread(threadFlags, t)
-	sigmask(old, nil)
-	runtime.UnlockOSThread()
-	if c := (call{result: r}); c.errno() != 0 {
+	if c := (call{result: startMasked(t)}); c.errno() != 0 {
 		return nil, c.errno()
 	}
 	kept.Store(l) // the thread uses it for ever
 	return l, nil
+}
+
+// startMasked starts the thread with all signals blocked. Nothing moves the goroutine to another
+// thread meanwhile: no signal preempts it and no stack is split. LockOSThread would do that,
+// too, but makes the runtime keep one more thread for good.
+//
+//go:nosplit
+//go:norace
+func startMasked(t *launcher) uintptr {
+	var all, old uint64
+	all = ^uint64(0)
+	sigmask(&all, &old)
+	r := startThread(threadFlags, t)
+	sigmask(&old, nil)
+	return r
 }
 
 // kept holds the newest launcher for the collector's sake.

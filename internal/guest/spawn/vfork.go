@@ -75,6 +75,8 @@ func fork(args *cloneArgs, calls []call, failed *uint32) (int, syscall.Errno) {
 	return int(r), 0
 }
 
+//go:nosplit
+//go:norace
 func sigmask(set, old *uint64) {
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, 2 /* SIG_SETMASK */, uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(old)), 8, 0, 0)
 }

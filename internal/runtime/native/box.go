@@ -41,6 +41,7 @@ type box struct {
 	destroyed bool
 	spare     *spare        // until Create has finished it; nobody else has the box before
 	dialled   *net.UnixConn // made ahead for the first Dial
+	claimConn *net.UnixConn // made ahead for the Claim of a pooled box
 	destroy   sync.Mutex    // one Destroy at a time
 }
 

@@ -23,9 +23,12 @@ func (b *box) Claim(ctx context.Context, c runtime.Claim) error {
 		return err
 	}
 	b.mu.Lock()
-	again := b.claimed
-	b.claimed = true
+	again, conn := b.claimed, b.claimConn
+	b.claimed, b.claimConn = true, nil
 	b.mu.Unlock()
+	if conn != nil {
+		defer conn.Close()
+	}
 	if again {
 		return errdefs.Userf(errdefs.Conflict, "box "+b.id, "claim another one", "it was claimed already")
 	}
@@ -40,10 +43,32 @@ func (b *box) Claim(ctx context.Context, c runtime.Claim) error {
 	}
 	defer extras.Close()
 	msg.FDs = extras.Desc
-	if err := b.setup(ctx, msg, extras.FDs); err != nil {
+	if conn != nil {
+		err = b.exchange(ctx, conn, msg, extras.FDs)
+	} else { // an adopted box
+		err = b.setup(ctx, msg, extras.FDs)
+	}
+	if err != nil {
 		return createError(ctx, b.id, err)
 	}
 	return nil
+}
+
+// connectAhead makes the connections of a pooled box's claim and of its first op now, when nobody
+// waits for them. What cannot be made is made then.
+func (b *box) connectAhead() {
+	setup, err := b.connect(guestproto.PreambleSetup)
+	if err != nil {
+		return
+	}
+	control, err := b.connect(guestproto.PreambleControl)
+	if err != nil {
+		setup.Close()
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.claimConn, b.dialled = setup, control
 }
 
 // claimTree makes the store what the claim wants and builds the mounts that the box lacks.

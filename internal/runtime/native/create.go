@@ -55,6 +55,9 @@ func (r *Runtime) Create(ctx context.Context, cfg runtime.Config) (runtime.Box, 
 		r.leave(cfg.ID, nil)
 		return nil, createError(ctx, cfg.ID, err)
 	}
+	if cfg.Pooled {
+		b.connectAhead()
+	}
 	r.leave(cfg.ID, b)
 	return b, nil
 }

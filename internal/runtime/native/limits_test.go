@@ -46,7 +46,7 @@ func TestMemoryWarningsThenOOM(t *testing.T) {
 	var kinds []string
 	wait := func(want string) {
 		t.Helper()
-		timeout := time.After(10 * time.Second)
+		timeout := time.After(time.Minute) // busy machines take their time
 		for {
 			select {
 			case e := <-b.Events():
@@ -55,7 +55,7 @@ func TestMemoryWarningsThenOOM(t *testing.T) {
 					return
 				}
 			case <-timeout:
-				t.Fatalf("no %s within 10 s; told: %v", want, kinds)
+				t.Fatalf("no %s within a minute; told: %v", want, kinds)
 			}
 		}
 	}

@@ -152,7 +152,7 @@ func (r *Runtime) finishSpare(ctx context.Context, cfg *runtime.Config, filter [
 func (b *box) closeAhead() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	conns := []*net.UnixConn{b.dialled}
+	conns := []*net.UnixConn{b.dialled, b.claimConn}
 	if s := b.spare; s != nil {
 		conns = append(conns, s.boot, s.control)
 	}
@@ -161,5 +161,5 @@ func (b *box) closeAhead() {
 			c.Close()
 		}
 	}
-	b.spare, b.dialled = nil, nil
+	b.spare, b.dialled, b.claimConn = nil, nil, nil
 }
