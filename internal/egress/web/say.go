@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"net"
@@ -15,10 +16,10 @@ import (
 // req is nil where none could be read.
 func say(w io.Writer, req *http.Request, no refusal, name, session string) {
 	what := "the egress policy refuses this request"
-	if no.status == http.StatusBadGateway {
-		what = "the destination cannot be reached"
-	}
-	if name != "" {
+	switch {
+	case no.status == http.StatusBadGateway:
+		what = cmp.Or(name, "the destination") + " cannot be reached"
+	case name != "":
 		what += " to " + name
 	}
 	why := no.reason.Text()
@@ -29,7 +30,11 @@ func say(w io.Writer, req *http.Request, no refusal, name, session string) {
 	text := "dsec: " + what + ": " + why
 	phrase, remedy := http.StatusText(no.status), ""
 	if no.status == http.StatusForbidden {
-		phrase = "Refused by the egress policy: " + name + ": " + why
+		phrase = "Refused by the egress policy: "
+		if name != "" {
+			phrase += name + ": "
+		}
+		phrase += why
 		remedy = "dsec net explain"
 		if session != "" {
 			remedy += " " + session
