@@ -1,8 +1,6 @@
 package build
 
 import (
-	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -84,6 +82,9 @@ func (s *Service) SetPublic(project, ref string, public bool) (*Template, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := s.stays(t); err != nil {
+		return nil, err
+	}
 	was := *t
 	t.Public, t.Updated = public, s.cfg.Now().UTC()
 	if err := s.saveTemplate(t); err != nil {
@@ -91,42 +92,6 @@ func (s *Service) SetPublic(project, ref string, public bool) (*Template, error)
 		return nil, err
 	}
 	return t.copy(), nil
-}
-
-// Delete cancels the template's builds and removes it with all its versions; refused while
-// sessions use one.
-func (s *Service) Delete(ctx context.Context, project, ref string) error {
-	s.mu.Lock()
-	t, err := s.own(project, ref)
-	var unfinished []string
-	if err == nil {
-		for _, b := range s.builds {
-			if b.Template == t.ID && !b.Status.Done() {
-				unfinished = append(unfinished, b.ID)
-			}
-		}
-	}
-	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	for _, id := range unfinished {
-		if err := s.Cancel(project, t.ID, id); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
-			return err
-		}
-	}
-	if err := s.cfg.Templates.Remove(ctx, t.ID); err != nil && !errors.Is(err, errdefs.ErrNotFound) {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, b := range s.builds {
-		if b.Template == t.ID && b.Status.Done() {
-			s.forget(b)
-		}
-	}
-	s.drop(t)
-	return nil
 }
 
 // Tag gives the build that target ("alias:tag", or an alias for its default) means more tags.
@@ -179,6 +144,9 @@ func (s *Service) Untag(project, ref string, tags []string) error {
 }
 
 func (s *Service) setTags(t *Template, change func(map[string]Tag)) error {
+	if err := s.stays(t); err != nil {
+		return err
+	}
 	was := *t
 	t.Tags = maps.Clone(t.Tags)
 	if t.Tags == nil {

@@ -69,6 +69,9 @@ func (s *Service) Request(ctx context.Context, project string, r Request) (*Temp
 	}
 	now := s.cfg.Now().UTC()
 	t := s.templates[s.aliases[aliasKey{project, alias}]]
+	if err := s.stays(t); err != nil {
+		return nil, nil, err
+	}
 	if err := s.mayAsk(project, t, tags); err != nil {
 		return nil, nil, err
 	}
@@ -159,6 +162,9 @@ func (s *Service) Start(_ context.Context, project, template, id string, r Recip
 	if err != nil {
 		return err
 	}
+	if err := s.stays(s.templates[b.Template]); err != nil {
+		return err
+	}
 	digest := ""
 	if len(r.Asked) > 0 {
 		digest = s.key.Sum([]byte("build"), r.Asked)
@@ -195,12 +201,16 @@ func (s *Service) Cancel(project, template, id string) error {
 	if err == nil && b.Status == Requested {
 		err = s.end(b, "", 0, "it was cancelled")
 	}
+	var cancel context.CancelFunc
+	if err == nil {
+		cancel = b.cancel // Start may set it
+	}
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	if b.cancel != nil {
-		b.cancel()
+	if cancel != nil {
+		cancel()
 	}
 	<-b.done
 	return nil

@@ -54,6 +54,7 @@ type Service struct {
 	builds    map[string]*running
 	images    map[string]*imageFlight
 	swept     time.Time
+	leaving   map[string]bool        // templates that are being deleted: nothing is begun for them
 	rooms     map[string]*uploadRoom // of projects that send archives now
 }
 
@@ -84,7 +85,7 @@ func Open(cfg Config) (*Service, error) {
 	if cfg.MaxUploads == 0 {
 		cfg.MaxUploads = maxUploads
 	}
-	s := &Service{cfg: cfg, rooms: map[string]*uploadRoom{}, log: cfg.Logger, slots: make(chan struct{}, cfg.Running),
+	s := &Service{cfg: cfg, rooms: map[string]*uploadRoom{}, leaving: map[string]bool{}, log: cfg.Logger, slots: make(chan struct{}, cfg.Running),
 		templates: map[string]*Template{}, aliases: map[aliasKey]string{}, builds: map[string]*running{}, images: map[string]*imageFlight{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, d := range []string{"templates", "builds", "uploads", "images"} {

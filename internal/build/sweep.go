@@ -27,8 +27,12 @@ func (s *Service) sweep(now time.Time) {
 	s.swept = now
 	used := map[string]bool{}
 	for _, b := range s.builds {
-		if b.Status == Requested && now.Sub(b.Created) > requestLife || s.templates[b.Template] == nil && b.Status.Done() {
+		old := b.Status == Requested && now.Sub(b.Created) > requestLife
+		if old || s.templates[b.Template] == nil && b.Status.Done() {
 			s.forget(b)
+			if old {
+				close(b.done) // who waits for it hears that it is gone
+			}
 			continue
 		}
 		used[b.Template] = true
@@ -45,7 +49,9 @@ func (s *Service) sweep(now time.Time) {
 // drop forgets a template. s.mu is held.
 func (s *Service) drop(t *Template) {
 	delete(s.templates, t.ID)
-	delete(s.aliases, aliasKey{t.Project, t.Alias})
+	if key := (aliasKey{t.Project, t.Alias}); s.aliases[key] == t.ID {
+		delete(s.aliases, key)
+	}
 	if err := os.Remove(filepath.Join(s.cfg.Dir, "templates", t.ID+".json")); err != nil && !os.IsNotExist(err) {
 		s.log.Warn("a template's record cannot be removed", "template", t.ID, "err", err)
 	}
