@@ -219,7 +219,7 @@ func (c *Control) collect(ctx context.Context, r *request, req *CreateRequest) (
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, errdefs.From(ctx.Err())
+			return nil, r.late(ctx.Err())
 		case <-c.ctx.Done():
 			return nil, closing()
 		}

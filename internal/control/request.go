@@ -2,8 +2,13 @@ package control
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/session"
 )
 
 // keyWindow is how long an idempotency key stands.
@@ -109,6 +114,36 @@ func (r *request) after(n int, noWait bool) (indices []int, changed <-chan struc
 		order = r.accepted
 	}
 	return order[n:len(order):len(order)], r.changed
+}
+
+// ErrStarting is in the error of a create whose caller's time was over when no session of it waited for room any
+// more: a box was being made, or its start command not ready.
+var ErrStarting = errors.New("a box is being started")
+
+// late is the error of a caller who waits no longer.
+func (r *request) late(why error) error {
+	e := *errdefs.From(why)
+	r.mu.Lock()
+	items := slices.Clone(r.items)
+	lives := make([]*live, 0, len(items))
+	for _, it := range items {
+		if it.live != nil && !it.isSettled {
+			lives = append(lives, it.live)
+		}
+	}
+	r.mu.Unlock()
+	for _, l := range lives {
+		l.mu.Lock()
+		placed := l.row.Phase == session.Scheduled
+		l.mu.Unlock()
+		if !placed {
+			return &e
+		}
+	}
+	if len(lives) > 0 {
+		e.Cause = errors.Join(why, ErrStarting)
+	}
+	return &e
 }
 
 // answer gives an item's outcome as of now.

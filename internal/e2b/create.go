@@ -3,6 +3,7 @@ package e2b
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -76,18 +77,41 @@ func (f *Facade) create(w http.ResponseWriter, r *http.Request, standard int) er
 	results, err := f.cfg.Sandboxes.control.Create(ctx, c.Project, req)
 	if err != nil {
 		if ctx.Err() != nil && r.Context().Err() == nil {
-			return errdefs.Infraf(errdefs.ScopePlatform, errdefs.Unavailable, "sandbox", "there was no room for it for %s", placing)
+			return late(err, got, key)
 		}
 		return err
 	}
-	if results[0].Err != nil {
-		return results[0].Err
+	if err := results[0].Err; err != nil {
+		return tooLarge(err, got)
 	}
 	if over(results[0].Session) {
 		return errdefs.Userf(errdefs.Conflict, "header Idempotency-Key", "use a new key for a new sandbox", "the sandbox that it stands for has ended")
 	}
 	WriteJSON(w, http.StatusCreated, f.wireSandbox(results[0].Session))
 	return nil
+}
+
+// late says why a sandbox was not there in time.
+func late(err error, t *Resolved, key string) error {
+	switch {
+	case !errors.Is(err, control.ErrStarting):
+		return errdefs.Infraf(errdefs.ScopePlatform, errdefs.Unavailable, "sandbox", "there was no room for it for %s", placing)
+	case t.Template.Start.IsZero():
+		return errdefs.Infraf(errdefs.ScopeNode, errdefs.Unavailable, "sandbox", "it was not made within %s", placing)
+	}
+	remedy := "let it become ready sooner: prepare in the build what it does first; with an Idempotency-Key the sandbox is kept, and asked for again with the same"
+	if key != "" {
+		remedy = "ask again with the same Idempotency-Key: the sandbox is kept until it is ready"
+	}
+	return errdefs.Userf(errdefs.TimedOut, "start command of template "+t.ID, remedy, "the sandbox runs, but its start and ready commands took longer than %s", placing)
+}
+
+// tooLarge tells a sandbox that no waiting makes room for in the words of who asked: its size is its template's.
+func tooLarge(err *errdefs.Error, t *Resolved) error {
+	if err.Reason != errdefs.NodeFull || err.Class != errdefs.User {
+		return err
+	}
+	return errdefs.Userf(errdefs.InvalidArgument, "field templateID", "build the template with a smaller cpuCount and memoryMB, or use a larger machine", "template %s is too large for this server: %s", t.ID, err.Message)
 }
 
 var idempotencyKey = regexp.MustCompile(`^[a-z0-9-]{1,255}$`)

@@ -36,7 +36,11 @@ var statuses = map[errdefs.Reason]int{
 
 // Status is E2B's code for an error.
 func Status(err error) int {
-	if s, ok := statuses[errdefs.From(err).Reason]; ok {
+	e := errdefs.From(err)
+	if e.Reason == errdefs.NodeFull && e.Class == errdefs.User { // it can never fit: coming again does not help
+		return http.StatusBadRequest
+	}
+	if s, ok := statuses[e.Reason]; ok {
 		return s
 	}
 	return http.StatusInternalServerError
@@ -47,7 +51,7 @@ func WriteError(w http.ResponseWriter, err error) { writeError(w, Status(err), e
 
 func writeError(w http.ResponseWriter, status int, e *errdefs.Error) {
 	e = errdefs.Public(e)
-	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+	if (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) && e.Class != errdefs.User {
 		w.Header().Set("Retry-After", "1")
 	}
 	WriteJSON(w, status, struct {
