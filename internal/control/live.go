@@ -8,6 +8,7 @@ import (
 
 	"github.com/dsec-platform/dsec/internal/egress/policy"
 	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/node"
 	"github.com/dsec-platform/dsec/internal/runtime"
 	"github.com/dsec-platform/dsec/internal/session"
 	"github.com/dsec-platform/dsec/internal/spec"
@@ -52,6 +53,7 @@ type payload struct {
 	code    *code    // nil for none
 	codeDir string
 	network *policy.Phases
+	shared  *node.Shared // by the sessions of one request
 	mounts  []runtime.DataMount // the platform's own
 	trusts  bool                // the project's authority, by the mounts
 }

@@ -46,7 +46,7 @@ func (c *Control) compileNetwork(project string, root *root, n *spec.Network) (*
 
 // surround makes of a template and a request what a box is made with. The code is not in it.
 func (c *Control) surround(project string, root *root, req *CreateRequest) (payload, error) {
-	p := payload{codeDir: req.CodeDir}
+	p := payload{codeDir: req.CodeDir, shared: &node.Shared{}}
 	var err error
 	if p.network, err = c.compileNetwork(project, root, &req.Spec.Network); err != nil {
 		return p, err

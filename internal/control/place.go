@@ -170,7 +170,7 @@ func (c *Control) command(l *live, row session.Row, p *payload) node.CreateReque
 		Session: row.ID, Version: row.Version, Project: l.rec.Project,
 		Root: l.root.runtime, RootWritable: !spec.ReadOnlyRoot(), Claim: claim,
 		Code: code, CodeDir: p.codeDir, Start: startOf(l.root.template.Start),
-		Network: p.network, Trusts: p.trusts, Preflight: preflightOf(&spec.Network),
+		Network: p.network, Trusts: p.trusts, Preflight: preflightOf(&spec.Network), Shared: p.shared,
 		MaxIdle: spec.Session.MaxIdle(), MaxRuntime: maxRuntime, MaxSuspended: spec.Session.MaxSuspended(), Runtime: spec.Runtime, NoPool: l.rec.NoPool,
 	}
 }

@@ -8,20 +8,44 @@ import (
 
 // ledger is sched's, for concurrent use.
 type ledger struct {
-	mu sync.Mutex
-	l  *sched.Ledger
+	mu    sync.Mutex
+	l     *sched.Ledger
+	freed chan struct{} // closed when something is given back; nil: nobody waits
+}
+
+// room gives a channel that is closed when something is given back from now on.
+func (l *ledger) room() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.freed == nil {
+		l.freed = make(chan struct{})
+	}
+	return l.freed
+}
+
+// tell wakes who waits for room. l.mu is held.
+func (l *ledger) tell() {
+	if l.freed != nil {
+		close(l.freed)
+		l.freed = nil
+	}
 }
 
 func (l *ledger) replace(old, d sched.Demand) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.l.Replace(old, d)
+	err := l.l.Replace(old, d)
+	if err == nil && (d.Memory < old.Memory || d.CPU < old.CPU) {
+		l.tell()
+	}
+	return err
 }
 
 func (l *ledger) release(d sched.Demand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.l.Release(d)
+	l.tell()
 }
 
 func (l *ledger) adopt(d sched.Demand) {

@@ -63,6 +63,8 @@ type CreateRequest struct {
 	MaxRuntime time.Duration // 0: none
 	// MaxSuspended bounds one suspension; 0: none.
 	MaxSuspended time.Duration
+	// Shared by the creates of one request; nil: there is no other.
+	Shared *Shared
 	// Runtime is the spec's runtime field.
 	Runtime string
 	NoPool  bool

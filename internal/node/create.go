@@ -33,6 +33,9 @@ func (n *Node) Create(ctx context.Context, req CreateRequest) (*Bound, error) {
 	if err != nil {
 		return nil, err
 	}
+	if req.Shared == nil {
+		req.Shared = &Shared{}
+	}
 	if err := n.enter(); err != nil {
 		return nil, err
 	}
@@ -131,10 +134,11 @@ func (n *Node) obtain(ctx context.Context, s *session, rt runtime.Runtime, req *
 		Trusts: req.Trusts,
 	}
 	if req.Network != nil {
-		var err error
-		if m.Network, err = metaOf(req.Network, req.Network.First().Phase()); err != nil {
+		phases, err := req.Shared.encode(req.Network)
+		if err != nil {
 			return err
 		}
+		m.Network = &networkMeta{Phases: phases, Phase: req.Network.First().Phase()}
 	}
 	b, cold := n.fromPool(&m, req)
 	if b != nil {

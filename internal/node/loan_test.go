@@ -42,8 +42,24 @@ func TestLend(t *testing.T) {
 	if _, _, err := r.node.Lend(short, runtime.Limits{Memory: 600 * mib}); errdefs.From(err).Reason != errdefs.TimedOut {
 		t.Errorf("waiting for room: %v", err)
 	}
+	// Whoever waits is woken by what is given back.
+	waited := make(chan time.Duration)
+	go func() {
+		began := time.Now()
+		_, back, err := r.node.Lend(ctx, runtime.Limits{Memory: 600 * mib})
+		if err != nil {
+			t.Error(err)
+		} else {
+			back()
+		}
+		waited <- time.Since(began)
+	}()
+	time.Sleep(50 * time.Millisecond)
 	release()
 	release()
+	if d := <-waited; d > loanPause {
+		t.Errorf("it waited for %v", d)
+	}
 	if got := r.node.Stats(ctx).MemPromised; got != 0 {
 		t.Errorf("%d bytes are still promised", got)
 	}

@@ -45,23 +45,29 @@ func metaOf(phases *policy.Phases, phase string) (*networkMeta, error) {
 	return &networkMeta{Phases: b, Phase: phase}, nil
 }
 
-// preflight looks at the names of the first policy while the box is made; the result is asked for once.
+// preflight looks at the names of the first policy while the box is made. The result is asked for once;
+// a create that fails before asks for it all the same.
 func (n *Node) preflight(ctx context.Context, req *CreateRequest) func() ([]egress.Preflight, error) {
 	if req.Network == nil || !req.Network.Needed() || n.cfg.Egress == nil || req.Preflight == PreflightOff {
 		return func() ([]egress.Preflight, error) { return nil, nil }
 	}
-	type outcome struct {
-		found []egress.Preflight
-		err   error
-	}
-	done := make(chan outcome, 1)
-	n.wg.Go(func() {
-		found, err := n.cfg.Egress.Preflight(ctx, req.Network.First(), req.Preflight == PreflightReach)
-		done <- outcome{found, err}
+	l := req.Shared.join(n, func(ctx context.Context) ([]egress.Preflight, error) {
+		return n.cfg.Egress.Preflight(ctx, req.Network.First(), req.Preflight == PreflightReach)
 	})
+	// Whoever is not waited for any more does not keep it going.
+	left := context.AfterFunc(ctx, func() { req.Shared.leave(l) })
 	return func() ([]egress.Preflight, error) {
-		o := <-done
-		return o.found, o.err
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+		}
+		if left() {
+			req.Shared.leave(l)
+		}
+		if !over(l.done) {
+			return nil, errdefs.From(ctx.Err())
+		}
+		return l.found, l.err
 	}
 }
 
