@@ -20,6 +20,9 @@ func (l *Load) Validate() error {
 	if l.N < 1 {
 		return fmt.Errorf("--n %d: give at least 1 operation", l.N)
 	}
+	if l.Concurrency < 0 {
+		return fmt.Errorf("--concurrency %d: give at least 1, or 0 for what the pattern implies", l.Concurrency)
+	}
 	switch l.Pattern {
 	case "sequential":
 		l.Concurrency = 1
@@ -32,7 +35,7 @@ func (l *Load) Validate() error {
 			l.Concurrency = l.N
 		}
 	case "open-loop":
-		if l.Rate <= 0 {
+		if !(l.Rate > 0) { // nor is it no number
 			return fmt.Errorf("--pattern open-loop needs --rate, operations a second")
 		}
 		l.Concurrency = l.N
