@@ -46,6 +46,7 @@ type pool struct {
 	// After a failure no box is made before retry; pause doubles.
 	retry time.Time
 	pause time.Duration
+	said  bool // that boxes cannot be made, since the last one was
 }
 
 // poolStore is the store that writable roots of a pool are made with: what the latest

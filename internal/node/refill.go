@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 const (
 	refillInterval = time.Second
 	maxPause       = 30 * time.Second
+	maxHopeless    = 5 * time.Minute
 	// refillQuiet is how long a pool that still has more than it lacks stays as it
 	// is after a claim; the next tick fills it.
 	refillQuiet = 50 * time.Millisecond
@@ -182,22 +185,26 @@ func (n *Node) startMake(q *pool, now time.Time) bool {
 		switch {
 		case err == nil:
 			q.model.Made(time.Since(began))
-			q.pause = 0
+			q.pause, q.said = 0, false
 			if !q.dropped {
 				q.idle = append(q.idle, b)
 				b = nil
 			}
 		default:
-			q.pause = min(max(2*q.pause, time.Second), maxPause)
+			q.pause = after(q.pause, err)
 			q.retry = time.Now().Add(q.pause)
 		}
-		pause := q.pause
+		pause, level := q.pause, slog.LevelWarn
+		if q.said { // once until a box is made again
+			level = slog.LevelDebug
+		}
+		q.said = q.said || err != nil
 		n.pools.mu.Unlock()
 		if b != nil {
 			n.discard(b)
 		}
 		if err != nil && n.ctx.Err() == nil {
-			n.log.Warn("the pool cannot be filled", "template", q.key.template, "err", err, "retry_in", pause)
+			n.log.Log(n.ctx, level, "the pool cannot be filled", "template", q.key.template, "err", err, "retry_in", pause)
 		}
 		<-n.pools.tokens
 		q.makes.Done()
@@ -206,6 +213,16 @@ func (n *Node) startMake(q *pool, now time.Time) bool {
 		}
 	})
 	return true
+}
+
+// after gives the pause that follows one after another failure. Room may be there at any time; a template whose box
+// does not start is not tried much more often than somebody looks at it.
+func after(pause time.Duration, err error) time.Duration {
+	most := maxHopeless
+	if errors.Is(err, errdefs.ErrNodeFull) {
+		most = maxPause
+	}
+	return min(max(2*pause, time.Second), most)
 }
 
 // makePooled makes an idle box. One that was made although something failed
