@@ -1,6 +1,6 @@
 // Package boxenv is what the programs of a networked box read: variables that make common tools
-// give up at once where the policy refuses them, and trust the project's authority where a
-// credential is added.
+// give up at once where the policy refuses them, and trust the project's authority, by which a
+// credential is added and a refusal explained.
 package boxenv
 
 // Impatient makes tools that try again for many seconds report a refusal at once. A caller's own

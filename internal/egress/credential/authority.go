@@ -1,6 +1,6 @@
 // Package credential keeps what is needed to add a secret to a box's requests outside the box: the
 // operator's secrets, and one certificate authority a project, which the project's boxes trust, so
-// that TLS can be opened for the hosts of rules that name a secret and for no others.
+// that TLS can be opened for the hosts of rules that name a secret, and clients of refused names told why, and for no others.
 package credential
 
 import (

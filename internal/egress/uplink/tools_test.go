@@ -117,8 +117,3 @@ func TestToolsThroughBundles(t *testing.T) {
 		})
 	}
 }
-
-func lastLine(s string) string {
-	s = strings.TrimSpace(s)
-	return s[strings.LastIndexByte(s, '\n')+1:]
-}

@@ -1,7 +1,7 @@
 // Package web judges connections by what their client says first: the server name of a TLS hello,
 // and the Host of every HTTP/1 request, which it parses and writes anew, so that no two readers can
 // see different requests in the same bytes. Where a rule names a credential it opens TLS, and adds the
-// header.
+// header. What it refuses it refuses in words where the client can be told any.
 package web
 
 import (
