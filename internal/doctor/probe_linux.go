@@ -27,6 +27,7 @@ func probes(dataDir string) []Probe {
 		{"probe-seccomp", Fail, "use a kernel with CONFIG_SECCOMP_FILTER", p.seccomp},
 		{"probe-pidfd", Fail, "use a kernel of 5.10 or newer", p.pidfd},
 		{"probe-loop", Warn, "modprobe loop; without loop devices or project quota, size limits on disk fall back to tmpfs", p.loop},
+		{"probe-init", Warn, "give the container an init that reaps (docker run --init, tini, or systemd), or start the daemon below one", p.reaper},
 	}
 }
 
