@@ -18,7 +18,7 @@ var Explainer = netip.MustParseAddr("192.0.0.8")
 var explainedPorts = []uint16{80, 443, 8080, 8443}
 
 // pagesPerSecond bounds the TLS handshakes that a box may cost the node to be told why, nodePagesPerSecond those of all boxes
-// together; over it there is a reset. A handshake is about 0.3 ms of a processor.
+// together; over it there is a reset. A handshake takes about half a millisecond of a processor.
 const (
 	pagesPerSecond     = 20
 	nodePagesPerSecond = 200
