@@ -41,7 +41,7 @@ test('commands/run, callbacks come while it runs', async (k) => {
 test('commands/run, time-out', async (k) => {
   const begun = Date.now()
   const e = await throws(k.sdk.TimeoutError, /./, () => k.sbx.commands.run('echo first; sleep 6655 & sleep 6655', { timeoutMs: 1_000 }))
-  assert.ok(e && Date.now() - begun < 8_000, `after ${Date.now() - begun} ms`)
+  assert.ok(e && Date.now() - begun < 30_000, `after ${Date.now() - begun} ms`)
   await eventually('nothing of it goes on', async () => (await k.sbx.commands.run('pgrep -c -f "sleep 665[5]" || true')).stdout.trim() === '0')
   assert.equal((await k.sbx.commands.run('sleep 1.5; echo done', { timeoutMs: 0 })).stdout, 'done\n')
   const short = await throws(Error, /./, () => k.sbx.commands.run('sleep 5', { requestTimeoutMs: 1 }))

@@ -45,7 +45,7 @@ async def _(k):
     c = k.sbx.commands
     begun = time.monotonic()
     await throws(k.sdk.TimeoutException, ".", lambda: c.run("echo first; sleep 6644 & sleep 6644", timeout=1))
-    assert time.monotonic() - begun < 8
+    assert time.monotonic() - begun < 30
     await eventually("nothing of it goes on", lambda: stopped(c, "sleep 664[4]"))
     eq((await w(c.run("sleep 1.5; echo done", timeout=0))).stdout, "done\n")
 
