@@ -14,7 +14,17 @@ import (
 // carries, so that chunks of 64 KiB cost a third more a byte; larger ones than this make turns so long that they are unfair.
 const chunk = 512 << 10
 
-var chunks = sync.Pool{New: func() any { b := make([]byte, chunk); return &b }}
+// A connection whose other end takes nothing holds the buffer that was read for it, and a box may have thousands: until a
+// connection has shown that it moves bytes, its buffers are small.
+const (
+	smallChunk = 64 << 10
+	bulk       = 4 << 20
+)
+
+var (
+	chunks      = sync.Pool{New: func() any { b := make([]byte, chunk); return &b }}
+	smallChunks = sync.Pool{New: func() any { b := make([]byte, smallChunk); return &b }}
+)
 
 // Kernel is an End that is a connection of this machine's kernel, TCP or unix.
 type Kernel struct {
@@ -76,13 +86,17 @@ func (k *Kernel) Abort() {
 
 // Pump implements End.
 func (k *Kernel) Pump(dst Sink, turn func(func()), moved func(int)) error {
+	pool, total := &smallChunks, 0
 	for {
-		buf, n, err := k.read()
+		buf, n, err := k.read(pool)
 		if n > 0 {
 			err = WriteAll(dst, (*buf)[:n], turn, moved)
 		}
 		if buf != nil {
-			chunks.Put(buf)
+			pool.Put(buf)
+		}
+		if total += n; total >= bulk {
+			pool = &chunks
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -93,13 +107,13 @@ func (k *Kernel) Pump(dst Sink, turn func(func()), moved func(int)) error {
 	}
 }
 
-// read waits without a buffer, and takes one when something is there.
-func (k *Kernel) read() (buf *[]byte, n int, err error) {
+// read waits without a buffer, and takes one of the pool when something is there.
+func (k *Kernel) read(pool *sync.Pool) (buf *[]byte, n int, err error) {
 	failed := k.raw.Read(func(fd uintptr) bool {
-		buf = chunks.Get().(*[]byte)
+		buf = pool.Get().(*[]byte)
 		n, err = unix.Read(int(fd), *buf)
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
-			chunks.Put(buf)
+			pool.Put(buf)
 			buf = nil
 			return false
 		}

@@ -35,7 +35,7 @@ func TestPeer(t *testing.T) {
 	case "flood":
 		err = peerFlood()
 	case "burn":
-		for {
+		for began := time.Now(); time.Since(began) < time.Hour; {
 		}
 	}
 	if err != nil {
