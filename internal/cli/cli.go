@@ -113,6 +113,11 @@ With one:           dsec up --data-dir /var/lib/dsec &
 The server is named by --url or DSEC_URL (with DSEC_API_KEY); else it is the
 socket dsec.sock in the data directory (--data-dir or DSEC_DATA_DIR).
 
+-o json prints one JSON value: a list, also of one, where a command is about any
+number of things (create, ps, inspect, stop, spec lint, template ls, …), an
+object where it is about one (exec, version, template show, …). What is followed
+(logs --follow, net log) and bench print one object a line.
+
 Exit codes: 0 success; 1 failed (class user, limit or policy); 2 wrong usage;
 125 the platform failed (class infrastructure). run, exec and shell give the
 command's own code, 128+n when signal n ended it, 124 on a time-out, 126 when it

@@ -169,8 +169,8 @@ func TestSpecLint(t *testing.T) {
 		}
 	}
 	code, out, _ = call(t, h, "mem_limt: 1\n", "spec", "lint", "-o", "json", "-")
-	var r lintResult
-	if code != exitFailed || json.Unmarshal([]byte(out), &r) != nil || r.Clean || r.Problems[0].Remedy != "did you mean mem_limit?" {
+	var r []lintResult
+	if code != exitFailed || json.Unmarshal([]byte(out), &r) != nil || len(r) != 1 || r[0].Clean || r[0].Problems[0].Remedy != "did you mean mem_limit?" {
 		t.Errorf("%d %q", code, out)
 	}
 	code, out, _ = call(t, h, "", "spec", "show", good)

@@ -100,19 +100,11 @@ func (e *Env) create(ctx context.Context, n int, o dsec.CreateOptions) error {
 		items = append(items, it)
 	}
 	if e.JSON() {
-		if err := printItems(e, items); err != nil {
+		if err := printJSON(e.Out, items); err != nil {
 			return err
 		}
 	}
 	return firstOf(errs, n, "sessions were not made")
-}
-
-// printItems writes a lone item as an object and several as a list.
-func printItems[T any](e *Env, items []T) error {
-	if len(items) == 1 {
-		return printJSON(e.Out, items[0])
-	}
-	return printJSON(e.Out, items)
 }
 
 // firstOf gives the first of several errors, and says how many there were.

@@ -60,7 +60,7 @@ func (e *Env) inspect(ctx context.Context, ids []string) error {
 		}
 	}
 	if e.JSON() {
-		return printItems(e, out)
+		return printJSON(e.Out, out)
 	}
 	return nil
 }

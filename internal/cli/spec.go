@@ -99,7 +99,7 @@ func (e *Env) lint(files []string, opts spec.LintOptions) error {
 		}
 	}
 	if e.JSON() {
-		if err := printItems(e, results); err != nil {
+		if err := printJSON(e.Out, results); err != nil {
 			return err
 		}
 	}

@@ -30,7 +30,7 @@ ends at the first that is not what it was when it was made.`,
 				}
 			}
 			if e.JSON() {
-				return printItems(e, list)
+				return printJSON(e.Out, list)
 			}
 			return nil
 		},
