@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dsec-platform/dsec/internal/ctxread"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/layer/jsonfile"
 	"github.com/dsec-platform/dsec/internal/template"
@@ -63,7 +64,7 @@ func (s *Service) Upload(ctx context.Context, project, hash string, r io.Reader)
 		return kept("files "+hash, err)
 	}
 	defer os.Remove(f.Name())
-	in := &reserved{Reader: contextReader{ctx, r}, room: s.room(project, dir)}
+	in := &reserved{Reader: ctxread.Reader(ctx, r), room: s.room(project, dir)}
 	defer in.leave()
 	n, err := io.Copy(f, in)
 	if cerr := f.Close(); err == nil {
@@ -88,18 +89,6 @@ func (s *Service) Upload(ctx context.Context, project, hash string, r io.Reader)
 	}
 	in.kept = true
 	return kept("files "+hash, jsonfile.Write(path+".json", upload{is.Digest, n}, false))
-}
-
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }
 
 // Files gives the archive that the project has uploaded under a hash. That it is missing is told when

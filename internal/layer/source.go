@@ -5,7 +5,6 @@ import (
 	"bufio"
 	"bytes"
 	"compress/bzip2"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,13 +15,14 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
+	"github.com/dsec-platform/dsec/internal/ctxread"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
 // AddTar puts every entry of an uncompressed tar stream into the layer and reads
 // the stream to its end.
 func (w *Writer) AddTar(r io.Reader) error {
-	r = contextReader{w.ctx, r}
+	r = ctxread.Reader(w.ctx, r) // also in an archive that never comes to an entry
 	tr := tar.NewReader(r)
 	for {
 		h, err := tr.Next()
@@ -42,19 +42,6 @@ func (w *Writer) AddTar(r io.Reader) error {
 		return tooLarge("archive", "more than %d bytes follow its end", int64(maxTrailer))
 	}
 	return err
-}
-
-// contextReader ends with its context, also in an archive that never comes to an entry.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }
 
 const maxTrailer = 64 << 20
