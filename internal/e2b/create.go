@@ -58,7 +58,7 @@ func (f *Facade) create(w http.ResponseWriter, r *http.Request, standard int) er
 	}
 	key := r.Header.Get("Idempotency-Key")
 	if key != "" && !idempotencyKey.MatchString(key) {
-		return errdefs.Userf(errdefs.InvalidArgument, "header Idempotency-Key", "use 1 to 255 of a-z, 0-9 and -", "%q is not one", clip(key))
+		return errdefs.Userf(errdefs.InvalidArgument, "header Idempotency-Key", "use 1 to 255 of a-z, 0-9 and -", "%q is not one", Clip(key))
 	}
 	c := CallerOf(r.Context())
 	got, err := f.cfg.Templates.Resolve(r.Context(), c, q.template)
@@ -264,7 +264,7 @@ func checkMetadata(m map[string]string) error {
 	total := 0
 	for k, v := range m {
 		if k == "" || len(k) > 256 {
-			return errdefs.Userf(errdefs.InvalidArgument, "field metadata", "use names of 1 to 256 bytes", "%q is no name", clip(k))
+			return errdefs.Userf(errdefs.InvalidArgument, "field metadata", "use names of 1 to 256 bytes", "%q is no name", Clip(k))
 		}
 		total += len(k) + len(v)
 	}
@@ -279,7 +279,7 @@ func checkEnv(env map[string]string) error {
 	total := 0
 	for k, v := range env {
 		if k == "" || len(k) > 256 || strings.ContainsAny(k, "=\x00") {
-			return errdefs.Userf(errdefs.InvalidArgument, "field envVars", "use 1 to 256 bytes without '=' and NUL", "%q is not a variable's name", clip(k))
+			return errdefs.Userf(errdefs.InvalidArgument, "field envVars", "use 1 to 256 bytes without '=' and NUL", "%q is not a variable's name", Clip(k))
 		}
 		if strings.IndexByte(v, 0) >= 0 {
 			return errdefs.Userf(errdefs.InvalidArgument, fmt.Sprintf("field envVars[%q]", k), "put binary data into a file", "holds a NUL byte")

@@ -47,9 +47,10 @@ func Status(err error) int {
 }
 
 // WriteError answers in E2B's shape: {"code": N, "message": "…"}.
-func WriteError(w http.ResponseWriter, err error) { writeError(w, Status(err), errdefs.From(err)) }
+func WriteError(w http.ResponseWriter, err error) { WriteErrorAs(w, Status(err), errdefs.From(err)) }
 
-func writeError(w http.ResponseWriter, status int, e *errdefs.Error) {
+// WriteErrorAs answers with another status than the table's.
+func WriteErrorAs(w http.ResponseWriter, status int, e *errdefs.Error) {
 	e = errdefs.Public(e)
 	if (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) && e.Class != errdefs.User {
 		w.Header().Set("Retry-After", "1")
@@ -68,6 +69,7 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(b, '\n')) // a client that has gone needs no answer
 }

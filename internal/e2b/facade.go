@@ -110,5 +110,5 @@ func writeBoxError(w http.ResponseWriter, err error) {
 	if errors.Is(e, errdefs.ErrNotFound) || errors.Is(e, errdefs.ErrBoxGone) || errors.Is(e, errdefs.ErrConflict) || e.Reason == errdefs.BoxTampered {
 		status = http.StatusBadGateway
 	}
-	writeError(w, status, e)
+	WriteErrorAs(w, status, e)
 }

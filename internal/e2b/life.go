@@ -14,7 +14,7 @@ import (
 func (s *Sandboxes) mine(ctx context.Context, project, id string) (*control.Session, error) {
 	got, err := s.control.Get(ctx, project, id)
 	if errors.Is(err, errdefs.ErrNotFound) || err == nil && (!isSandbox(got) || over(got)) {
-		return nil, noSandbox(clip(id))
+		return nil, noSandbox(Clip(id))
 	}
 	return got, err
 }
@@ -49,38 +49,21 @@ func (f *Facade) kill(w http.ResponseWriter, r *http.Request) error {
 
 // timeout moves the end to so many seconds from now, earlier or later.
 func (f *Facade) timeout(w http.ResponseWriter, r *http.Request) error {
-	o, err := readObject(w, r)
-	if err != nil {
-		return err
-	}
-	seconds, err := o.seconds("timeout")
-	if err == nil {
-		err = o.end()
-	}
-	if err != nil {
-		return err
-	}
-	if seconds < 0 {
-		return errdefs.Userf(errdefs.InvalidArgument, "field timeout", "give the seconds that the sandbox is to live from now", "is missing")
-	}
-	s, err := f.asked(r)
-	if err != nil {
-		return err
-	}
-	if err := f.live(r.Context(), s, seconds, false); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return f.moveEnd(w, r, "timeout", -1, false)
 }
 
 // refresh moves the end to so many seconds from now, if that is later.
 func (f *Facade) refresh(w http.ResponseWriter, r *http.Request) error {
+	return f.moveEnd(w, r, "duration", timeoutV1, true)
+}
+
+// moveEnd reads one field of seconds; standard is for who does not send it, and below 0 it must be sent.
+func (f *Facade) moveEnd(w http.ResponseWriter, r *http.Request, field string, standard int, extend bool) error {
 	o, err := readObject(w, r)
 	if err != nil {
 		return err
 	}
-	seconds, err := o.seconds("duration")
+	seconds, err := o.seconds(field)
 	if err == nil {
 		err = o.end()
 	}
@@ -88,13 +71,16 @@ func (f *Facade) refresh(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if seconds < 0 {
-		seconds = timeoutV1
+		seconds = standard
+	}
+	if seconds < 0 {
+		return errdefs.Userf(errdefs.InvalidArgument, "field "+field, "give the seconds that the sandbox is to live from now", "is missing")
 	}
 	s, err := f.asked(r)
 	if err != nil {
 		return err
 	}
-	if err := f.live(r.Context(), s, seconds, true); err != nil {
+	if err := f.live(r.Context(), s, seconds, extend); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -177,12 +177,12 @@ func (q *listQuery) takes(s *control.Session) bool {
 func checkQuery(r *http.Request, known ...string) error {
 	for k := range r.URL.Query() {
 		if !slices.Contains(known, k) {
-			return errdefs.Userf(errdefs.InvalidArgument, "parameter "+clip(k), "leave it out", "is not known here, and is not ignored")
+			return errdefs.Userf(errdefs.InvalidArgument, "parameter "+Clip(k), "leave it out", "is not known here, and is not ignored")
 		}
 	}
 	return nil
 }
 
 func badQuery(name, remedy, value string) error {
-	return errdefs.Userf(errdefs.InvalidArgument, "parameter "+name, remedy, "%q cannot be read", clip(value))
+	return errdefs.Userf(errdefs.InvalidArgument, "parameter "+name, remedy, "%q cannot be read", Clip(value))
 }

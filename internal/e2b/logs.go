@@ -131,7 +131,7 @@ func (s *Sandboxes) history(ctx context.Context, of *control.Session) []logEntry
 	for _, op := range ops {
 		fields := map[string]string{"pid": strconv.Itoa(op.Pid), "user": op.User, "cwd": op.Cwd}
 		began := time.Unix(0, op.StartedUnix).UTC()
-		out = append(out, logEntry{Timestamp: began, Level: "info", Message: "process started: " + clip(strings.ToValidUTF8(strings.Join(op.Argv, " "), "\uFFFD")), Fields: fields})
+		out = append(out, logEntry{Timestamp: began, Level: "info", Message: "process started: " + Clip(strings.ToValidUTF8(strings.Join(op.Argv, " "), "\uFFFD")), Fields: fields})
 		if r := op.Result; r != nil {
 			ended := logEntry{Timestamp: began.Add(time.Duration(r.WallMs * float64(time.Millisecond))), Level: "info", Message: "process ended", Fields: map[string]string{"pid": fields["pid"], "exit_code": strconv.Itoa(int(r.ExitCode))}}
 			if r.ExitCode != 0 {

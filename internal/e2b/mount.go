@@ -86,7 +86,7 @@ func absent(what, remedy, why string) func(http.ResponseWriter, *http.Request) e
 }
 
 func nothing(_ http.ResponseWriter, r *http.Request) error {
-	return errdefs.Userf(errdefs.NotFound, "call "+clip(r.Method+" "+r.URL.Path), "see docs/e2b.md for what there is", "there is nothing here")
+	return errdefs.Userf(errdefs.NotFound, "call "+Clip(r.Method+" "+r.URL.Path), "see docs/e2b.md for what there is", "there is nothing here")
 }
 
 func (f *Facade) serveTemplates(w http.ResponseWriter, r *http.Request) {

@@ -71,7 +71,7 @@ func (n *network) readEgress(o *object) (err error) {
 func (n *network) policy(standard spec.Network) (spec.Network, error) {
 	for _, d := range n.denyOut {
 		if !isRange(d) {
-			return spec.Network{}, errdefs.Userf(errdefs.InvalidArgument, "field network.denyOut", "write addresses or CIDR blocks", "%q is neither", clip(d))
+			return spec.Network{}, errdefs.Userf(errdefs.InvalidArgument, "field network.denyOut", "write addresses or CIDR blocks", "%q is neither", Clip(d))
 		}
 	}
 	// What stands in allowOut is let out whatever else is denied.

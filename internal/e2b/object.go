@@ -149,7 +149,7 @@ func (o *object) refuse(name, remedy, why string) error {
 func (o *object) end() error {
 	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
 		if says(o.fields[name]) {
-			return errdefs.Userf(errdefs.InvalidArgument, "field "+o.path+clip(name), "leave it out; docs/e2b.md has the fields that there are",
+			return errdefs.Userf(errdefs.InvalidArgument, "field "+o.path+Clip(name), "leave it out; docs/e2b.md has the fields that there are",
 				"is not known here, and is not ignored because it may ask for something")
 		}
 	}
@@ -179,10 +179,10 @@ func take[T any](o *object, name, want string) (*T, error) {
 	return v, nil
 }
 
-// clip bounds what a caller sent before it is said back.
-func clip(s string) string {
+// Clip bounds and cleans what a caller sent before it is said back.
+func Clip(s string) string {
 	const most = 120
-	if len(s) <= most {
+	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= most {
 		return s
 	}
 	for s = s[:most]; !utf8.ValidString(s); {

@@ -34,7 +34,7 @@ func (s *Sandboxes) target(ctx context.Context, id string, port int) (*Target, e
 	got, err := s.control.Locate(ctx, id)
 	switch {
 	case errors.Is(err, errdefs.ErrNotFound):
-		return &Target{ID: clip(id), Port: port, boxes: s}, nil
+		return &Target{ID: Clip(id), Port: port, boxes: s}, nil
 	case err != nil:
 		return nil, err
 	case !isSandbox(got):

@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect/v2"
 
+	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestclient"
 	"github.com/dsec-platform/dsec/internal/guestproto"
@@ -30,15 +31,6 @@ const (
 // bad refuses a part of a request.
 func bad(object, remedy, format string, args ...any) error {
 	return errdefs.Userf(errdefs.InvalidArgument, object, remedy, format, args...)
-}
-
-// clip bounds and cleans what a caller sent before it is said back.
-func clip(s string) string {
-	const most = 120
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 // utf8Text makes s fit for JSON.
@@ -75,7 +67,7 @@ func checkUser(user string) error {
 		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.'
 	}
 	if !ok {
-		return errdefs.Userf(errdefs.Unauthenticated, "user "+clip(user), "name a user of the sandbox", "that is no user's name")
+		return errdefs.Userf(errdefs.Unauthenticated, "user "+e2b.Clip(user), "name a user of the sandbox", "that is no user's name")
 	}
 	return nil
 }
@@ -88,7 +80,7 @@ func checkPath(name, path string) error {
 	case strings.IndexByte(path, 0) >= 0:
 		return bad(name, "remove the NUL byte", "it holds a NUL byte")
 	case path != "" && path[0] == '~' && path != "~" && !strings.HasPrefix(path, "~/"):
-		return bad(name+" "+clip(path), "write ~/…, or the absolute path", "other users' homes are not found by name")
+		return bad(name+" "+e2b.Clip(path), "write ~/…, or the absolute path", "other users' homes are not found by name")
 	}
 	return nil
 }
@@ -112,7 +104,7 @@ func checkEnv(env map[string]string) error {
 	}
 	for k, v := range env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.IndexByte(v, 0) >= 0 {
-			return bad("process.envs "+clip(k), "leave out '=' in names and NUL bytes", "it cannot be a variable")
+			return bad("process.envs "+e2b.Clip(k), "leave out '=' in names and NUL bytes", "it cannot be a variable")
 		}
 	}
 	return nil

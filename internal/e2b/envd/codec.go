@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect/v2/connectproto"
 
+	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
@@ -27,7 +28,7 @@ func (c codec) UnmarshalRead(ctx context.Context, src io.Reader, msg any) error 
 	}
 	text := strings.ReplaceAll(err.Error(), "\u00a0", " ")
 	if _, name, ok := strings.Cut(text, "unknown field "); ok {
-		return errdefs.Userf(errdefs.Unsupported, "field "+clip(strings.Trim(name, `"`)), "leave it out", "this server does not know it")
+		return errdefs.Userf(errdefs.Unsupported, "field "+e2b.Clip(strings.Trim(name, `"`)), "leave it out", "this server does not know it")
 	}
 	return errdefs.Userf(errdefs.InvalidArgument, "request body", "send the JSON form of the message", "it cannot be read")
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/guestproto"
 )
 
@@ -33,9 +34,9 @@ func (h *Handler) download(w http.ResponseWriter, r *http.Request) error {
 	switch info.Type {
 	case guestproto.TypeFile:
 	case guestproto.TypeDir:
-		return bad("path "+clip(info.Path), "name a file", "it is a directory")
+		return bad("path "+e2b.Clip(info.Path), "name a file", "it is a directory")
 	default:
-		return bad("path "+clip(info.Path), "name a regular file", "it is not a regular file")
+		return bad("path "+e2b.Clip(info.Path), "name a regular file", "it is not a regular file")
 	}
 	f := &content{ctx: ctx, g: g, path: info.Path, size: info.Size}
 	defer f.Close()

@@ -2,44 +2,41 @@ package envd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
 
 	"connectrpc.com/connect/v2"
 
+	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestproto"
 )
 
-// codes is the one table from reasons to the codes of Connect and of plain HTTP, as the SDKs read them.
-var codes = map[errdefs.Reason]struct {
-	code   connect.Code
-	status int
-}{
-	errdefs.InvalidArgument:  {connect.CodeInvalidArgument, http.StatusBadRequest},
-	errdefs.NotFound:         {connect.CodeNotFound, http.StatusNotFound},
-	errdefs.OpUnknown:        {connect.CodeNotFound, http.StatusNotFound},
-	errdefs.AlreadyExists:    {connect.CodeAlreadyExists, http.StatusConflict},
-	errdefs.IdempotencyClash: {connect.CodeAlreadyExists, http.StatusConflict},
-	errdefs.Conflict:         {connect.CodeFailedPrecondition, http.StatusConflict},
-	errdefs.Unauthenticated:  {connect.CodeUnauthenticated, http.StatusUnauthorized},
-	errdefs.Forbidden:        {connect.CodePermissionDenied, http.StatusForbidden},
-	errdefs.Unsupported:      {connect.CodeUnimplemented, http.StatusBadRequest},
-	errdefs.QueueFull:        {connect.CodeResourceExhausted, http.StatusTooManyRequests},
-	errdefs.NodeFull:         {connect.CodeResourceExhausted, http.StatusTooManyRequests},
-	errdefs.QuotaExceeded:    {connect.CodeResourceExhausted, http.StatusTooManyRequests},
-	errdefs.RateLimited:      {connect.CodeResourceExhausted, http.StatusTooManyRequests},
-	errdefs.TooLarge:         {connect.CodeResourceExhausted, http.StatusRequestEntityTooLarge},
-	errdefs.DiskFull:         {connect.CodeResourceExhausted, http.StatusInsufficientStorage},
-	errdefs.OutOfMemory:      {connect.CodeResourceExhausted, http.StatusInsufficientStorage},
-	errdefs.TimedOut:         {connect.CodeDeadlineExceeded, http.StatusGatewayTimeout},
-	errdefs.Canceled:         {connect.CodeCanceled, 499},
-	errdefs.BoxGone:          {connect.CodeUnavailable, http.StatusBadGateway},
-	errdefs.BoxTampered:      {connect.CodeUnavailable, http.StatusBadGateway},
-	errdefs.Unavailable:      {connect.CodeUnavailable, http.StatusServiceUnavailable},
-	errdefs.Internal:         {connect.CodeInternal, http.StatusInternalServerError},
+// codes is the one table from reasons to the codes of Connect, as the SDKs read them.
+var codes = map[errdefs.Reason]connect.Code{
+	errdefs.InvalidArgument:  connect.CodeInvalidArgument,
+	errdefs.NotFound:         connect.CodeNotFound,
+	errdefs.OpUnknown:        connect.CodeNotFound,
+	errdefs.AlreadyExists:    connect.CodeAlreadyExists,
+	errdefs.IdempotencyClash: connect.CodeAlreadyExists,
+	errdefs.Conflict:         connect.CodeFailedPrecondition,
+	errdefs.Unauthenticated:  connect.CodeUnauthenticated,
+	errdefs.Forbidden:        connect.CodePermissionDenied,
+	errdefs.Unsupported:      connect.CodeUnimplemented,
+	errdefs.QueueFull:        connect.CodeResourceExhausted,
+	errdefs.NodeFull:         connect.CodeResourceExhausted,
+	errdefs.QuotaExceeded:    connect.CodeResourceExhausted,
+	errdefs.RateLimited:      connect.CodeResourceExhausted,
+	errdefs.TooLarge:         connect.CodeResourceExhausted,
+	errdefs.DiskFull:         connect.CodeResourceExhausted,
+	errdefs.OutOfMemory:      connect.CodeResourceExhausted,
+	errdefs.TimedOut:         connect.CodeDeadlineExceeded,
+	errdefs.Canceled:         connect.CodeCanceled,
+	errdefs.BoxGone:          connect.CodeUnavailable,
+	errdefs.BoxTampered:      connect.CodeUnavailable,
+	errdefs.Unavailable:      connect.CodeUnavailable,
+	errdefs.Internal:         connect.CodeInternal,
 }
 
 // gone is how the SDKs tell that a sandbox is not running: by these words, with 502 or unavailable.
@@ -114,7 +111,7 @@ func connectError(ctx context.Context, err error) *connect.Error {
 	e := typed(ctx, err)
 	code := connect.CodeUnknown
 	if c, ok := codes[e.Reason]; ok {
-		code = c.code
+		code = c
 	}
 	return connect.NewError(code, text(e)).WithCause(e)
 }
@@ -150,28 +147,14 @@ type brokenTransfer struct{ err error }
 func (b *brokenTransfer) Error() string { return "the transfer broke off: " + b.err.Error() }
 func (b *brokenTransfer) Unwrap() error { return b.err }
 
+// writeError answers plain HTTP as the facade does, but that a box which is gone is a bad gateway's affair to the SDKs.
 func writeError(w http.ResponseWriter, e *errdefs.Error) {
-	status := http.StatusInternalServerError
-	if c, ok := codes[e.Reason]; ok {
-		status = c.status
+	status := e2b.Status(e)
+	if e.Reason == errdefs.BoxGone || e.Reason == errdefs.BoxTampered {
+		status = http.StatusBadGateway
 	}
-	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "1")
+	if e.Reason == errdefs.Internal {
+		e = &errdefs.Error{Class: e.Class, Reason: e.Reason, Message: text(e)}
 	}
-	writeJSON(w, status, struct {
-		Code    int    `json:"code"`
-		Message string `json:"message"`
-	}{status, text(e)})
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		http.Error(w, "internal error", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // a client that has gone needs no answer
+	e2b.WriteErrorAs(w, status, e)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	pb "github.com/dsec-platform/dsec/gen/filesystem"
+	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestproto"
 )
@@ -64,9 +65,9 @@ func (f *filesystem) MakeDir(ctx context.Context, q *pb.MakeDirRequest) (*pb.Mak
 	path := orHome(q.GetPath())
 	switch info, err := g.Stat(ctx, path, true); {
 	case err == nil && info.Type == guestproto.TypeDir:
-		return nil, errdefs.Userf(errdefs.AlreadyExists, "path "+clip(info.Path), "use it", "the directory is there already")
+		return nil, errdefs.Userf(errdefs.AlreadyExists, "path "+e2b.Clip(info.Path), "use it", "the directory is there already")
 	case err == nil:
-		return nil, bad("path "+clip(info.Path), "use another name", "it is there, and is not a directory")
+		return nil, bad("path "+e2b.Clip(info.Path), "use another name", "it is there, and is not a directory")
 	case !errors.Is(err, errdefs.ErrNotFound):
 		return nil, err
 	}
@@ -128,11 +129,11 @@ func (f *filesystem) ListDir(ctx context.Context, q *pb.ListDirRequest) (*pb.Lis
 		if size += n; size+len(out.Entries)*entryCost > smallListing {
 			held += int64(n + entryCost)
 			if f.listings.Add(int64(n+entryCost)) > maxListings {
-				return errdefs.Limitf(errdefs.RateLimited, "path "+clip(q.GetPath()), "list it again later, or parts of it", "too many large directories are being listed")
+				return errdefs.Limitf(errdefs.RateLimited, "path "+e2b.Clip(q.GetPath()), "list it again later, or parts of it", "too many large directories are being listed")
 			}
 		}
 		if len(out.Entries) == maxEntries || size > maxListing {
-			return errdefs.Limitf(errdefs.TooLarge, "path "+clip(q.GetPath()), "list parts of it", "there are more files than one answer takes")
+			return errdefs.Limitf(errdefs.TooLarge, "path "+e2b.Clip(q.GetPath()), "list parts of it", "there are more files than one answer takes")
 		}
 		out.Entries = append(out.Entries, entry(&info))
 		return nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dsec-platform/dsec/gen/process"
 	"github.com/dsec-platform/dsec/gen/process/processconnect"
+	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
@@ -67,7 +68,7 @@ func (p *processes) SendSignal(ctx context.Context, q *process.SendSignalRequest
 	case process.Signal_SIGNAL_SIGKILL:
 		name = "SIGKILL"
 	default:
-		return nil, errdefs.Userf(errdefs.Unsupported, "signal "+clip(q.GetSignal().String()), "send SIGNAL_SIGTERM or SIGNAL_SIGKILL", "it cannot be sent")
+		return nil, errdefs.Userf(errdefs.Unsupported, "signal "+e2b.Clip(q.GetSignal().String()), "send SIGNAL_SIGTERM or SIGNAL_SIGKILL", "it cannot be sent")
 	}
 	return &process.SendSignalResponse{}, p.with(ctx, q.GetProcess(), func(g guestAPI, proc *found) error {
 		err := g.Signal(ctx, proc.info.OpID, name, false)

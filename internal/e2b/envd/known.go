@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/dsec-platform/dsec/gen/process"
+	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestproto"
 )
@@ -88,7 +89,7 @@ func (p *processes) find(ctx context.Context, g guestAPI, s *Sandbox, sel *proce
 		}
 		return p.search(ctx, g, s, "process "+strconv.Itoa(int(sel.GetPid())), func(op *guestproto.OpInfo) bool { return uint32(op.Pid) == sel.GetPid() })
 	case *process.ProcessSelector_Tag:
-		return p.search(ctx, g, s, "process with tag "+clip(sel.GetTag()), func(op *guestproto.OpInfo) bool {
+		return p.search(ctx, g, s, "process with tag "+e2b.Clip(sel.GetTag()), func(op *guestproto.OpInfo) bool {
 			tag := readNote(op.Note).Tag
 			return tag != nil && *tag == sel.GetTag()
 		})

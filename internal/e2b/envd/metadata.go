@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestproto"
 )
@@ -28,11 +29,11 @@ func metadataOf(h http.Header) (list []string, err error) {
 		key = strings.ToLower(key)
 		switch {
 		case key == "" || strings.ContainsAny(key, "=\x00"):
-			return nil, bad("header "+clip(name), "use letters, digits and dashes", "it names no metadata")
+			return nil, bad("header "+e2b.Clip(name), "use letters, digits and dashes", "it names no metadata")
 		case len(values) != 1:
-			return nil, bad("header "+clip(name), "send it once", "it is sent %d times", len(values))
+			return nil, bad("header "+e2b.Clip(name), "send it once", "it is sent %d times", len(values))
 		case strings.ContainsFunc(values[0], func(r rune) bool { return r < ' ' || r > '~' }):
-			return nil, bad("header "+clip(name), "use printable ASCII", "its value has other characters")
+			return nil, bad("header "+e2b.Clip(name), "use printable ASCII", "its value has other characters")
 		}
 		a := key + "=" + values[0]
 		if size += len(a); size > maxMetadata || len(a) > guestproto.MaxAttr || len(list) == guestproto.MaxAttrs {

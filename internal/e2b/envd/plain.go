@@ -3,6 +3,7 @@ package envd
 import (
 	"net/http"
 
+	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
@@ -26,5 +27,5 @@ func (h *Handler) health(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *Handler) unknown(_ http.ResponseWriter, r *http.Request) error {
-	return errdefs.Userf(errdefs.NotFound, "path "+clip(r.URL.Path), "see docs/e2b.md for what this server has", "there is no such call")
+	return errdefs.Userf(errdefs.NotFound, "path "+e2b.Clip(r.URL.Path), "see docs/e2b.md for what this server has", "there is no such call")
 }

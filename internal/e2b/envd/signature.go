@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
@@ -34,7 +35,7 @@ func readQuery(r *http.Request, s *Sandbox, op string) (q fileQuery, err error) 
 		switch k {
 		case "path", "username", "signature", "signature_expiration":
 		default:
-			return q, bad("query "+clip(k), "use path, username, signature and signature_expiration", "nobody reads it")
+			return q, bad("query "+e2b.Clip(k), "use path, username, signature and signature_expiration", "nobody reads it")
 		}
 		if len(v) > 1 {
 			return q, bad("query "+k, "give it once", "it is given %d times", len(v))

@@ -12,6 +12,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestclient"
 )
@@ -44,7 +45,7 @@ func (h *Handler) upload(w http.ResponseWriter, r *http.Request) error {
 	isForm := strings.HasPrefix(kind, "multipart/")
 	switch {
 	case err != nil || kind != "application/octet-stream" && !isForm:
-		return bad("header Content-Type", "send multipart/form-data or application/octet-stream", "%q is neither", clip(r.Header.Get("Content-Type")))
+		return bad("header Content-Type", "send multipart/form-data or application/octet-stream", "%q is neither", e2b.Clip(r.Header.Get("Content-Type")))
 	case isForm && params["boundary"] == "":
 		return bad("header Content-Type", "name the form's boundary", "it has none")
 	case !isForm && q.path == "":
@@ -64,7 +65,7 @@ func (h *Handler) upload(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, u.done)
+	e2b.WriteJSON(w, http.StatusOK, u.done)
 	return nil
 }
 
@@ -80,7 +81,7 @@ func decoded(r *http.Request) (io.Reader, int64, error) {
 		}
 		return &unpacked{z, maxBody}, -1, nil
 	default:
-		return nil, 0, bad("header Content-Encoding", "send gzip, or nothing encoded", "%q cannot be decoded", clip(e))
+		return nil, 0, bad("header Content-Encoding", "send gzip, or nothing encoded", "%q cannot be decoded", e2b.Clip(e))
 	}
 }
 
@@ -133,7 +134,7 @@ func (u *uploader) form(form *multipart.Reader) error {
 		case to == "":
 			return bad("form", "give each file's path as its file name, or one as the query path", "a file has no path")
 		case seen[to]:
-			return bad("path "+clip(to), "send it once", "the form has two files of this path; the first was written")
+			return bad("path "+e2b.Clip(to), "send it once", "the form has two files of this path; the first was written")
 		case len(seen) == maxFiles:
 			return errdefs.Limitf(errdefs.TooLarge, "form", "send several forms", "it has more than %d files", maxFiles)
 		}

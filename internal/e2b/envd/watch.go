@@ -8,6 +8,7 @@ import (
 
 	pb "github.com/dsec-platform/dsec/gen/filesystem"
 	"github.com/dsec-platform/dsec/gen/filesystem/filesystemconnect"
+	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 	"github.com/dsec-platform/dsec/internal/guestclient"
 	"github.com/dsec-platform/dsec/internal/guestproto"
@@ -34,7 +35,7 @@ func (f *filesystem) open(ctx context.Context, g guestAPI, dir string, recursive
 		return nil, err
 	}
 	if info.Type != guestproto.TypeDir {
-		return nil, bad("path "+clip(info.Path), "name a directory", "it is not a directory")
+		return nil, bad("path "+e2b.Clip(info.Path), "name a directory", "it is not a directory")
 	}
 	w, err := g.Watch(ctx, info.Path, "", recursive)
 	if err != nil {
@@ -55,7 +56,7 @@ func (w *watch) next(ctx context.Context) (*pb.FilesystemEvent, error) {
 		return nil, err
 	}
 	if ev.Overflow {
-		return nil, errdefs.Limitf(errdefs.RateLimited, "path "+clip(w.dir), "list the directory, and watch it again", "there were more changes than could be told")
+		return nil, errdefs.Limitf(errdefs.RateLimited, "path "+e2b.Clip(w.dir), "list the directory, and watch it again", "there were more changes than could be told")
 	}
 	out := &pb.FilesystemEvent{Name: utf8Text(ev.Path), Type: eventTypes[ev.Kind]}
 	if out.Name == "" { // the directory itself

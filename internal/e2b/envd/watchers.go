@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/dsec-platform/dsec/gen/filesystem"
+	"github.com/dsec-platform/dsec/internal/e2b"
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
@@ -108,7 +109,7 @@ func (w *watchers) remove(id, sandbox string) error {
 }
 
 func noWatcher(id string) error {
-	return errdefs.Userf(errdefs.NotFound, "watcher "+clip(id), "create one", "there is none, it was removed, or nobody asked it for %v", unasked)
+	return errdefs.Userf(errdefs.NotFound, "watcher "+e2b.Clip(id), "create one", "there is none, it was removed, or nobody asked it for %v", unasked)
 }
 
 // collect keeps the changes of a directory until the watch ends.
@@ -118,9 +119,9 @@ func (w *watcher) collect(ctx context.Context, dir *watch) {
 		w.mu.Lock()
 		switch {
 		case errors.Is(err, io.EOF):
-			err = errdefs.Userf(errdefs.NotFound, "path "+clip(dir.dir), "watch another", "the directory is gone")
+			err = errdefs.Userf(errdefs.NotFound, "path "+e2b.Clip(dir.dir), "watch another", "the directory is gone")
 		case err == nil && (len(w.events) == maxEvents || w.bytes+proto.Size(ev) > maxEventBytes):
-			err = errdefs.Limitf(errdefs.RateLimited, "path "+clip(dir.dir), "ask more often", "more changes were not fetched than are kept, %d of %d MiB", maxEvents, maxEventBytes>>20)
+			err = errdefs.Limitf(errdefs.RateLimited, "path "+e2b.Clip(dir.dir), "ask more often", "more changes were not fetched than are kept, %d of %d MiB", maxEvents, maxEventBytes>>20)
 		}
 		if err == nil {
 			w.events = append(w.events, ev)
