@@ -42,12 +42,44 @@ type spare struct {
 }
 
 func newImages(dir string, log *slog.Logger) *images {
-	// Left by a daemon that was killed; their mounts went with it.
-	left, _ := os.ReadDir(dir)
-	for _, e := range left {
-		os.RemoveAll(filepath.Join(dir, e.Name()))
+	m := &images{dir: dir, log: log, sizes: map[int64]*sizeClass{}}
+	m.clear()
+	return m
+}
+
+// clear removes what a daemon that was killed has left; the mounts went with it. An empty image of the
+// largest size has 200 MB of tables in thousands of pieces and takes half a second and more to remove: no start
+// waits for that. It is out of the way of new names at once.
+func (m *images) clear() {
+	left, _ := os.ReadDir(m.dir)
+	if len(left) == 0 {
+		return
 	}
-	return &images{dir: dir, log: log, sizes: map[int64]*sizeClass{}}
+	away, err := os.MkdirTemp(m.dir, "left-")
+	if err != nil {
+		m.log.Warn("disk images of an earlier daemon are in the way", "directory", m.dir, "error", err)
+		return
+	}
+	for _, e := range left {
+		if err := os.Rename(filepath.Join(m.dir, e.Name()), filepath.Join(away, e.Name())); err != nil {
+			m.log.Warn("a disk image of an earlier daemon is in the way", "image", e.Name(), "error", err)
+		}
+	}
+	m.wg.Go(func() {
+		for _, e := range left {
+			if m.ended() {
+				return // the next daemon goes on
+			}
+			_ = os.RemoveAll(filepath.Join(away, e.Name())) // as above
+		}
+		_ = os.Remove(away)
+	})
+}
+
+func (m *images) ended() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.done
 }
 
 // take gives an image of the size under the given name.

@@ -180,3 +180,29 @@ func TestRemoveTreeWithoutDepth(t *testing.T) {
 		t.Fatal("followed a symlink")
 	}
 }
+
+// TestImagesOfAKilledDaemon: they are out of the way at once, and removed, those too of a daemon that
+// ended before it had removed its predecessor's.
+func TestImagesOfAKilledDaemon(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"golden-4096", "spare-1-1", "left-1/spare-1-1", "left-1/spare-1-2"} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := newImages(dir, slog.New(slog.DiscardHandler))
+	for _, name := range []string{"golden-4096", "spare-1-1"} {
+		if exists(filepath.Join(dir, name)) {
+			t.Errorf("%s is in the way of a new one", name)
+		}
+	}
+	m.wg.Wait()
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	m.close()
+}
