@@ -3,6 +3,7 @@ package node
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dsec-platform/dsec/internal/runtime"
@@ -23,6 +24,7 @@ type pools struct {
 	config sched.PoolConfig
 	wake   chan struct{} // capacity 1: look at the targets now
 	tokens chan struct{} // boxes in the making
+	vacant atomic.Bool   // a box is going away
 
 	mu     sync.Mutex
 	byKey  map[poolKey]*pool
@@ -70,6 +72,12 @@ func (p *pools) poke() {
 	case p.wake <- struct{}{}:
 	default:
 	}
+}
+
+// vacated is told when a box is going away.
+func (p *pools) vacated() {
+	p.vacant.Store(true)
+	p.poke()
 }
 
 // get gives the pool of key, made if absent. p.mu is held.

@@ -72,7 +72,10 @@ func (n *Node) remove(b *box) error {
 	defer func() { <-n.reclaims }()
 	n.note(&record{Kind: recDestroying, Box: b.id, Cause: s.lostBy()})
 	b.closeNetwork()
-	n.spares.vacated()
+	if s != nil {
+		n.spares.vacated()
+		n.pools.vacated()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), reclaimTimeout)
 	defer cancel()
 	if r != nil {

@@ -15,8 +15,8 @@ const (
 	refillInterval = time.Second
 	maxPause       = 30 * time.Second
 	maxHopeless    = 5 * time.Minute
-	// refillQuiet is how long a pool that still has more than it lacks stays as it
-	// is after a claim; the next tick fills it.
+	// refillQuiet is how long a pool of which more than a quarter is there stays as it is after a
+	// claim: the next tick fills it, or one box at a time as others go away (see spares.lull).
 	refillQuiet = 50 * time.Millisecond
 )
 
@@ -133,6 +133,10 @@ func (n *Node) emptyPools() {
 func (n *Node) refill(now time.Time) {
 	var drop []*box
 	var dropped []*pool
+	vacant := 0
+	if n.pools.vacant.Swap(false) {
+		vacant = 2 // more than was taken: the pool must get out of the first quarter again
+	}
 	n.pools.mu.Lock()
 	for key, q := range n.pools.byKey {
 		if !q.pinned && now.Sub(q.used) > keyTTL && q.making == 0 {
@@ -143,8 +147,9 @@ func (n *Node) refill(now time.Time) {
 			continue
 		}
 		start, surplus := q.model.Plan(now, len(q.idle), q.making)
-		if start < len(q.idle) && now.Sub(q.used) < refillQuiet {
-			start = 0 // there is enough for now, and the session that came needs the cores
+		if start < 3*len(q.idle) && now.Sub(q.used) < refillQuiet {
+			start = min(start, vacant) // there is enough for now, and the session that came needs the cores
+			vacant -= start
 		}
 		for range start {
 			if !n.startMake(q, now) {
@@ -184,7 +189,7 @@ func (n *Node) startMake(q *pool, now time.Time) bool {
 		q.making--
 		switch {
 		case err == nil:
-			q.model.Made(time.Since(began))
+			q.model.Made(refillQuiet + time.Since(began)) // what passes between a claim and its replacement
 			q.pause, q.said = 0, false
 			if !q.dropped {
 				q.idle = append(q.idle, b)
