@@ -18,6 +18,10 @@ PORT = 49999
 MAX_BODY = 64 << 20
 
 
+class NotReady(Exception):
+    """A kernel did not start in time."""
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     contexts: Contexts
@@ -42,20 +46,29 @@ class Handler(BaseHTTPRequestHandler):
             if (method, path) == ("GET", "/contexts"):
                 return self._answer(200, self.contexts.list())
             if (method, path) == ("POST", "/contexts"):
-                made = self.contexts.create((body.get("language") or "python").lower(), body.get("cwd"))
+                made = self._ready(lambda: self.contexts.create((body.get("language") or "python").lower(), body.get("cwd")))
                 return self._answer(201, made.describe())
             if m := re.fullmatch(r"/contexts/([\w-]+)(/restart)?", path):
                 if method == "DELETE" and not m[2]:
                     self.contexts.remove(m[1])
                     return self._answer(204, None)
                 if method == "POST" and m[2]:
-                    self.contexts.get(m[1]).restart()
+                    self._ready(self.contexts.get(m[1]).restart)
                     return self._answer(204, None)
             return self._answer(404, f"no {method} {path}")
         except KeyError as e:
             return self._answer(404, e.args[0])
         except (Unknown, ValueError) as e:
             return self._answer(400, str(e))
+        except NotReady as e:
+            return self._answer(504, str(e))
+
+    def _ready(self, begin):
+        """Says that a kernel did not start in time, where the connection would break off otherwise."""
+        try:
+            return begin()
+        except RuntimeError as e:
+            raise NotReady(f"the kernel has not started: {e}") from e
 
     def _body(self):
         n = int(self.headers.get("Content-Length") or 0)

@@ -2,7 +2,7 @@ import { assert, eventually, note, refused, test, throws } from './harness.mjs'
 
 let box
 // A create is refused as busy when kernels start slowly, as on a loaded machine; it may be tried again.
-const make = (k) => k.ci.Sandbox.create({ timeoutMs: 1_200_000 })
+const make = (k) => k.ci.Sandbox.create({ timeoutMs: 1_200_000, requestTimeoutMs: 150_000 })
 const interpreter = async (k) => (box ??= await make(k).catch(() => make(k)).then((s) => { k.made.push(s.sandboxId); return s }))
 const record = (k, x) => { k.patch('Execution', Object.getPrototypeOf(x)); return x }
 const run = async (k, s, code, opts) => record(k, await s.runCode(code, opts))

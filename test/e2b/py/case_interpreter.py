@@ -7,9 +7,9 @@ async def interpreter(k):
     global box
     if box is None:
         try:
-            box = await w(k.Interpreter.create(timeout=1200))
+            box = await w(k.Interpreter.create(timeout=1200, request_timeout=150))
         except Exception:  # busy, when kernels start slowly, as on a loaded machine
-            box = await w(k.Interpreter.create(timeout=1200))
+            box = await w(k.Interpreter.create(timeout=1200, request_timeout=150))
         k.made.append(box.sandbox_id)
     return box
 
