@@ -32,21 +32,20 @@ func New() *Key {
 
 // Open reads a key, or makes one that root alone can read. Processes that make it at the same time get the same.
 func Open(path string) (*Key, error) {
-	for {
-		secret, err := os.ReadFile(path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			if err := create(path); err != nil {
-				return nil, err
-			}
-			continue
-		case err != nil:
+	secret, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := create(path); err != nil {
 			return nil, err
-		case len(secret) != size:
-			return nil, errdefs.Userf(errdefs.InvalidArgument, "file "+path, "restore it, or remove it: what was made with it is not known again then", "has %d bytes instead of %d", len(secret), size)
 		}
-		return &Key{secret}, nil
+		secret, err = os.ReadFile(path) // ours, or of who was faster
 	}
+	switch {
+	case err != nil:
+		return nil, err
+	case len(secret) != size:
+		return nil, errdefs.Userf(errdefs.InvalidArgument, "file "+path, "restore it, or remove it: what was made with it is not known again then", "has %d bytes instead of %d", len(secret), size)
+	}
+	return &Key{secret}, nil
 }
 
 // create puts a new key there whole or not at all, unless there is one.
@@ -56,7 +55,9 @@ func create(path string) error {
 		return err
 	}
 	defer os.Remove(f.Name())
-	_, err = f.Write(New().secret)
+	if _, err = f.Write(New().secret); err == nil {
+		err = f.Sync() // a machine that loses its power must not leave an empty key, with which no server starts
+	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}

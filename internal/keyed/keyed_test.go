@@ -43,4 +43,11 @@ func TestKey(t *testing.T) {
 	if _, err := keyed.Open(path); err == nil {
 		t.Error("a damaged key was taken")
 	}
+	lost := filepath.Join(dir, "lost")
+	if err := os.Symlink("nowhere", lost); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keyed.Open(lost); err == nil {
+		t.Error("a link that leads nowhere is no key")
+	}
 }
