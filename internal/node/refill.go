@@ -15,8 +15,8 @@ const (
 	refillInterval = time.Second
 	maxPause       = 30 * time.Second
 	maxHopeless    = 5 * time.Minute
-	// refillQuiet is how long a pool of which more than a quarter is there stays as it is after a
-	// claim: the next tick fills it, or one box at a time as others go away (see spares.lull).
+	// refillQuiet is how long a pool of which more than half is there stays as it is after a claim: the
+	// next tick fills it. Between half and a quarter it is filled as boxes go away (see spares.lull).
 	refillQuiet = 50 * time.Millisecond
 )
 
@@ -135,7 +135,7 @@ func (n *Node) refill(now time.Time) {
 	var dropped []*pool
 	vacant := 0
 	if n.pools.vacant.Swap(false) {
-		vacant = 2 // more than was taken: the pool must get out of the first quarter again
+		vacant = 2 // more than was taken: the pool must get out of its first quarter again
 	}
 	n.pools.mu.Lock()
 	for key, q := range n.pools.byKey {
@@ -147,9 +147,14 @@ func (n *Node) refill(now time.Time) {
 			continue
 		}
 		start, surplus := q.model.Plan(now, len(q.idle), q.making)
-		if start < 3*len(q.idle) && now.Sub(q.used) < refillQuiet {
-			start = min(start, vacant) // there is enough for now, and the session that came needs the cores
-			vacant -= start
+		if now.Sub(q.used) < refillQuiet { // the session that came needs the cores
+			switch {
+			case start < len(q.idle):
+				start = 0
+			case start < 3*len(q.idle):
+				start = min(start, vacant)
+				vacant -= start
+			}
 		}
 		for range start {
 			if !n.startMake(q, now) {
