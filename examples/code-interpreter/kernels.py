@@ -48,7 +48,7 @@ class Context:
         self._manager.start_kernel(cwd=self.cwd)
         self._client = self._manager.blocking_client()
         self._client.start_channels()
-        self._client.wait_for_ready(timeout=60)
+        self._client.wait_for_ready(timeout=120)
 
     def restart(self):
         """Forgets all state. An execution that runs is ended by it."""

@@ -108,7 +108,7 @@ test('interpreter/charts and data frames', async (k) => {
 test('interpreter/contexts', async (k) => {
   const s = await interpreter(k)
   await s.runCode('where = "default"')
-  const c = await s.createCodeContext({ cwd: '/tmp', language: 'python', requestTimeoutMs: 120_000 })
+  const c = await s.createCodeContext({ cwd: '/tmp', language: 'python', requestTimeoutMs: 150_000 })
   assert.ok(c.id)
   assert.equal(c.language, 'python')
   assert.equal(c.cwd, '/tmp')

@@ -105,7 +105,7 @@ async def _(k):
 async def _(k):
     s = await interpreter(k)
     await w(s.run_code('where = "default"'))
-    c = await w(s.create_code_context(cwd="/tmp", language="python", request_timeout=120))
+    c = await w(s.create_code_context(cwd="/tmp", language="python", request_timeout=150))
     eq((bool(c.id), c.language, c.cwd), (True, "python", "/tmp"))
     eq((await w(s.run_code('import os; where = "other"; os.getcwd()', context=c))).text, "/tmp")
     eq(((await w(s.run_code("where"))).text, (await w(s.run_code("where", context=c))).text), ("default", "other"))
