@@ -41,7 +41,7 @@ type Decision struct {
 	Box     string    `json:"box,omitempty"`
 	Session string    `json:"session,omitempty"`
 	Project string    `json:"project,omitempty"`
-	Op      string    `json:"op,omitempty"`
+	Op      string    `json:"op,omitempty"` // that likely caused it: of what goes on for a while, when it began
 	Phase   string    `json:"phase,omitempty"`
 	Kind    Kind      `json:"kind"`
 	// Flow ties the records of one connection together; it is unique in a box's life on one daemon.

@@ -75,6 +75,14 @@ type Identity struct {
 	Op func() string
 }
 
+// Cause is what Op gives now.
+func (i Identity) Cause() string {
+	if i.Op == nil {
+		return ""
+	}
+	return i.Op()
+}
+
 // Preflight is what is known of one name before a box starts.
 type Preflight struct {
 	Name  string        `json:"name"`

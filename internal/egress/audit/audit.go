@@ -104,8 +104,8 @@ func (r *Recorder) send(d egress.Decision) {
 		d.Time = time.Now()
 	}
 	d.Box, d.Session, d.Project = r.id.Box, r.id.Session, r.id.Project
-	if d.Op == "" && r.id.Op != nil {
-		d.Op = r.id.Op()
+	if d.Kind == egress.Packet || d.Kind == egress.Connect && d.Flow == 0 { // who began anything else has said it then
+		d.Op = r.id.Cause()
 	}
 	r.Counts.Records.Add(1)
 	r.sink.Record(d)

@@ -24,6 +24,7 @@ type Flow struct {
 	addr      netip.AddrPort
 	others    []netip.Addr
 	started   time.Time
+	op        string // that began it, if it is known; its later records are of the same
 	sent      atomic.Int64
 	received  atomic.Int64
 	ended     chan struct{}
@@ -49,6 +50,7 @@ func (g *Gate) Open(v Verdict, transport policy.Protocol) (*Flow, policy.Reason)
 	case l.Bytes > 0 && st.moved.Load() >= l.Bytes:
 		return nil, policy.LimitBytes
 	}
+	op := g.ID.Cause()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -58,7 +60,7 @@ func (g *Gate) Open(v Verdict, transport policy.Protocol) (*Flow, policy.Reason)
 		return nil, policy.LimitConnections
 	}
 	g.next++
-	f := &Flow{ID: g.next, g: g, transport: transport, addr: v.Addr, others: v.others, started: time.Now(), ended: make(chan struct{}), match: v.Match, name: v.Name}
+	f := &Flow{ID: g.next, g: g, transport: transport, addr: v.Addr, others: v.others, started: time.Now(), op: op, ended: make(chan struct{}), match: v.Match, name: v.Name}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	g.flows[f.ID] = f
 	return f, ""
@@ -147,7 +149,7 @@ func (f *Flow) Refuse(d egress.Decision) {
 }
 
 func (f *Flow) fill(d *egress.Decision) {
-	d.Flow = f.ID
+	d.Flow, d.Op = f.ID, f.op
 	if d.Kind == "" {
 		d.Kind = egress.Connect
 	}

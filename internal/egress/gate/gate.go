@@ -15,6 +15,9 @@ import (
 
 const maxPins = 4096
 
+// maxLarge is how many heads and hellos that are larger than usual a box may have the node keep at once.
+const maxLarge = 32
+
 // Gate judges one box. All methods are safe for concurrent use.
 type Gate struct {
 	Node *Node
@@ -26,6 +29,7 @@ type Gate struct {
 	state    atomic.Pointer[state]
 	explains bool
 	pages    *limit.Bucket
+	large    atomic.Int32
 
 	mu       sync.Mutex
 	flows    map[uint64]*Flow
@@ -89,6 +93,18 @@ func (g *Gate) Refuse(d egress.Decision) {
 
 // Charge makes the box pay for work as for a refusal, without a record.
 func (g *Gate) Charge() { g.state.Load().refusals.Spend(1) }
+
+// BeginLarge takes one of the box's places for heads that are larger than usual, if one is free; EndLarge gives it back.
+func (g *Gate) BeginLarge() bool {
+	if g.large.Add(1) <= maxLarge {
+		return true
+	}
+	g.large.Add(-1)
+	return false
+}
+
+// EndLarge gives a place of BeginLarge back.
+func (g *Gate) EndLarge() { g.large.Add(-1) }
 
 // Pace says how long to leave the box's packets in its own queue: it was refused more than its limit.
 func (g *Gate) Pace() time.Duration { return min(g.state.Load().refusals.Wait(), 50*time.Millisecond) }

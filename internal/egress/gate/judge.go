@@ -175,7 +175,7 @@ func (g *Gate) Query(ctx context.Context, msg []byte) []byte {
 		g.Refuse(egress.Decision{Kind: egress.Query, Protocol: "dns", Reason: policy.QueryMalformed})
 		return nil
 	}
-	d := egress.Decision{Kind: egress.Query, Protocol: "dns", Detail: q.Type, Name: q.Name}
+	d := egress.Decision{Kind: egress.Query, Protocol: "dns", Detail: q.Type, Name: q.Name, Op: g.ID.Cause()}
 	if !g.state.Load().queries.Take(1) {
 		d.Reason = policy.LimitDNS
 		g.Refuse(d)

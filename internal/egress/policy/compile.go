@@ -91,7 +91,7 @@ func (p *Policy) bundles(ps *Problems, b *bound, want map[string]bool, have map[
 		field := "bundles." + name
 		bundle, ok := have[name]
 		if !ok {
-			known := "there are none: the operator's bundle file and the template's tool configuration name no host"
+			known := "list its names in allowed_domains: there are no bundles, for neither the operator's file nor the configuration of tools in the template makes one"
 			if len(have) > 0 {
 				known = "known are " + strings.Join(slices.Sorted(maps.Keys(have)), ", ")
 			}

@@ -63,7 +63,7 @@ func (p *Phases) Phase(name string) (*Policy, error) {
 	if q, ok := p.byName[name]; ok {
 		return q, nil
 	}
-	return nil, errdefs.Userf(errdefs.NotFound, "phase "+name, "use one of: "+p.list(), "the session's policy has no such phase")
+	return nil, errdefs.Userf(errdefs.NotFound, "phase "+name, p.remedy(), "the session's policy has no such phase")
 }
 
 // Names lists the phases, without the empty one.
@@ -81,10 +81,14 @@ func (p *Phases) Needed() bool {
 	return false
 }
 
-func (p *Phases) list() string {
-	if len(p.byName) < 2 {
-		return "none (the policy has no phases)"
+func (p *Phases) remedy() string {
+	if len(p.Names()) == 0 {
+		return "it has none: name phases in the spec, or send a whole network"
 	}
+	return "use one of: " + p.list()
+}
+
+func (p *Phases) list() string {
 	return strings.Join(p.Names(), ", ")
 }
 

@@ -132,7 +132,7 @@ func (c *connection) connect(ctx context.Context) *refusal {
 		}
 		u.conn = t
 	}
-	u.in, u.out = bufio.NewReader(u.conn), bufio.NewWriter(u.conn)
+	u.in, u.out = newInput(u.conn, u.f.Gate()), bufio.NewWriter(u.conn)
 	return nil
 }
 
@@ -144,9 +144,11 @@ func abort(c net.Conn) {
 }
 
 // readResponse reads the final answer, or the switch of protocols; informational ones are dropped.
-func readResponse(in *bufio.Reader, req *http.Request) (*http.Response, error) {
+func readResponse(in *input, req *http.Request) (*http.Response, error) {
+	defer in.end()
 	for range 8 {
-		resp, err := http.ReadResponse(in, req)
+		in.begin()
+		resp, err := http.ReadResponse(in.Reader, req)
 		if err != nil || resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
 			return resp, err
 		}

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/dsec-platform/dsec/internal/egress/gate"
 )
 
 // What is passed on is one request that any reader sees alike: written anew and read again, it has
@@ -20,7 +22,7 @@ func FuzzRequest(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		req, err := newInput(bytes.NewReader(b)).request()
+		req, err := newInput(stream{Reader: bytes.NewReader(b)}, &gate.Gate{}).request()
 		if err != nil {
 			return
 		}

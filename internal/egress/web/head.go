@@ -4,8 +4,18 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"time"
+
+	"github.com/dsec-platform/dsec/internal/egress/gate"
+)
+
+const (
+	maxHead = 256 << 10
+	// usualHead is what a connection's head or hello may take without asking: a box may have thousands of them begun.
+	usualHead = 16 << 10
 )
 
 // badRequest says why bytes are no request that is passed on.
@@ -15,20 +25,32 @@ func (b *badRequest) Error() string { return b.why }
 
 var errHead = errors.New("the request's head is too large")
 
-// input is a client's bytes, of which a request's head may take only so many.
+// patience is how long a client may take to say what it wants, from its first byte on.
+const patience = 15 * time.Second
+
+// input is one side's bytes, of which a head may take only so many.
 type input struct {
 	*bufio.Reader
+	conn  net.Conn
 	limit *limited
 }
 
+// limited counts the bytes of a head. One that is larger than usual takes one of the few places that its box has for such.
 type limited struct {
-	r    io.Reader
-	left int // negative: no limit
+	r     io.Reader
+	g     *gate.Gate
+	left  int // negative: no limit
+	large bool
 }
 
 func (l *limited) Read(b []byte) (int, error) {
 	if l.left == 0 {
 		return 0, errHead
+	}
+	if l.left > 0 && maxHead-l.left >= usualHead && !l.large {
+		if l.large = l.g.BeginLarge(); !l.large {
+			return 0, errHead
+		}
 	}
 	if l.left > 0 && len(b) > l.left {
 		b = b[:l.left]
@@ -40,16 +62,32 @@ func (l *limited) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func newInput(r io.Reader) *input {
-	l := &limited{r: r, left: -1}
-	return &input{Reader: bufio.NewReader(l), limit: l}
+func newInput(conn net.Conn, g *gate.Gate) *input {
+	l := &limited{r: conn, g: g, left: -1}
+	return &input{Reader: bufio.NewReader(l), conn: conn, limit: l}
+}
+
+// begin limits what follows as a head; end lifts the limit. What was read is kept until done.
+func (in *input) begin() {
+	in.done()
+	in.limit.left = maxHead
+}
+
+func (in *input) end() { in.limit.left = -1 }
+
+// done says that the last head is needed no more.
+func (in *input) done() {
+	if in.limit.large {
+		in.limit.large = false
+		in.limit.g.EndLarge()
+	}
 }
 
 // request reads one request; its body is read from the input later. io.EOF says that the client has
 // ended between requests; what is no request is a *badRequest.
 func (in *input) request() (*http.Request, error) {
-	in.limit.left = maxHead
-	defer func() { in.limit.left = -1 }()
+	in.begin()
+	defer in.end()
 	// Some clients send blank lines after a body.
 	for range 4 {
 		b, err := in.Peek(1)
@@ -61,6 +99,8 @@ func (in *input) request() (*http.Request, error) {
 		}
 		_, _ = in.Discard(1)
 	}
+	_ = in.conn.SetReadDeadline(time.Now().Add(patience))
+	defer func() { _ = in.conn.SetReadDeadline(time.Time{}) }()
 	req, err := http.ReadRequest(in.Reader)
 	switch {
 	case errors.Is(err, errHead):

@@ -14,10 +14,7 @@ import (
 	"github.com/dsec-platform/dsec/internal/egress/policy"
 )
 
-const (
-	maxHead   = 256 << 10
-	maxDetail = 200
-)
+const maxDetail = 200
 
 // connection serves the requests of one client connection, one after the other.
 type connection struct {
@@ -37,7 +34,7 @@ type upstream struct {
 	cred string
 	conn net.Conn
 	out  *bufio.Writer
-	in   *bufio.Reader
+	in   *input
 }
 
 // refusal is why a request is not let out, and what its client is told.
@@ -53,6 +50,7 @@ func (c *connection) serve() {
 	for c.one() {
 	}
 	c.drop()
+	c.in.done()
 	_ = c.box.Close()
 	if c.f != nil {
 		c.f.End("")
@@ -65,6 +63,9 @@ func (c *connection) drop() {
 	}
 	if c.up.conn != nil {
 		_ = c.up.conn.Close()
+	}
+	if c.up.in != nil {
+		c.up.in.done()
 	}
 	if c.up.f != c.f {
 		c.up.f.End("")

@@ -35,6 +35,6 @@ func intercept(f *gate.Flow, box Box, early []byte, name string, m policy.Match)
 		return
 	}
 	_ = t.SetDeadline(time.Time{})
-	c := &connection{f: f, box: t, in: newInput(t), name: name}
+	c := &connection{f: f, box: t, in: newInput(t, g), name: name}
 	c.serve()
 }

@@ -28,7 +28,10 @@ func page(f *gate.Flow, box Box, early []byte, name string, d egress.Decision) {
 	_ = t.SetDeadline(time.Now().Add(toldFor))
 	if err = t.HandshakeContext(f.Context()); err == nil {
 		var req *http.Request
-		if req, err = newInput(t).request(); err == nil {
+		in := newInput(t, g)
+		defer in.done()
+		if req, err = in.request(); err == nil {
+			_ = t.SetDeadline(time.Now().Add(toldFor))
 			say(t, req, refusal{status: http.StatusForbidden, reason: d.Reason, rule: d.Rule, detail: d.Detail}, d.Name, g.ID.Session)
 			linger(t)
 		}

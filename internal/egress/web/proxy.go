@@ -23,10 +23,11 @@ func ServeProxy(g *gate.Gate, conn net.Conn) {
 		return
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
-	in := newInput(conn)
+	in := newInput(conn, g)
 	req, err := in.request()
 	_ = conn.SetReadDeadline(time.Time{})
 	c := &connection{g: g, box: conn, in: in}
+	defer in.done()
 	if err != nil {
 		var bad *badRequest
 		if errors.As(err, &bad) {

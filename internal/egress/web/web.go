@@ -18,9 +18,6 @@ import (
 	"github.com/dsec-platform/dsec/internal/egress/relay"
 )
 
-// patience is how long a client may take to say what it wants.
-const patience = 15 * time.Second
-
 // Box is the box's end of a connection.
 type Box interface {
 	net.Conn
@@ -33,7 +30,7 @@ const recordHandshake = 22
 // ended, and the flow with it.
 func Serve(f *gate.Flow, box Box) {
 	_ = box.SetReadDeadline(time.Now().Add(patience))
-	early, h, err := peek(box)
+	early, h, err := peek(box, f.Gate())
 	_ = box.SetReadDeadline(time.Time{})
 	switch {
 	case len(early) == 0:
@@ -41,13 +38,21 @@ func Serve(f *gate.Flow, box Box) {
 	case early[0] == recordHandshake:
 		serveTLS(f, box, early, h, err)
 	default:
-		c := &connection{f: f, box: box, in: newInput(&prefixed{Conn: box, early: early})}
+		c := &connection{f: f, box: box, in: newInput(&prefixed{Conn: box, early: early}, f.Gate())}
 		c.serve()
 	}
 }
 
+var errHello = errors.New("too many large hellos at once")
+
 // peek reads until it is known whether this is TLS, and if so the whole hello.
-func peek(box net.Conn) (early []byte, h hello.Hello, err error) {
+func peek(box net.Conn, g *gate.Gate) (early []byte, h hello.Hello, err error) {
+	large := false
+	defer func() {
+		if large {
+			g.EndLarge()
+		}
+	}()
 	buf := make([]byte, 2048)
 	n := 0
 	var p hello.Parser
@@ -64,6 +69,11 @@ func peek(box net.Conn) (early []byte, h hello.Hello, err error) {
 		}
 		if failed != nil {
 			return buf[:n], h, hello.ErrMalformed
+		}
+		if n >= usualHead && !large {
+			if large = g.BeginLarge(); !large {
+				return buf[:n], h, errHello
+			}
 		}
 		if n == len(buf) {
 			buf = slices.Grow(buf, len(buf))[:2*len(buf)]
