@@ -24,6 +24,7 @@ type box struct {
 	gone    bool
 
 	net network
+	ops followedOps // of one with a network
 
 	destroying atomic.Bool
 	reclaiming flight
@@ -33,6 +34,13 @@ func (b *box) runtimeBox() runtime.Box {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.rbox
+}
+
+// networked tells whether the box has policies of a way out, open or not.
+func (b *box) networked() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.meta.Network != nil
 }
 
 // ended tells whether PID 1 of r is gone.

@@ -45,6 +45,9 @@ func (n *Node) Acquire(ctx context.Context, id string) (guestclient.API, func(),
 		release()
 		return nil, nil, err
 	}
+	if b.networked() {
+		g = opGuest{API: g, ops: &b.ops}
+	}
 	// It may have become so meanwhile. A connection that is given out unguarded
 	// before that is closed by silence.
 	if state, _ = s.current(); state == Audit {

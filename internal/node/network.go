@@ -116,7 +116,7 @@ func (n *Node) link(ctx context.Context, b *box, p *policy.Policy, a egress.Atta
 	b.mu.Lock()
 	m := b.meta
 	b.mu.Unlock()
-	a.Box = egress.Identity{Box: b.id, Session: m.Session, Project: m.Project}
+	a.Box = egress.Identity{Box: b.id, Session: m.Session, Project: m.Project, Op: b.ops.only}
 	a.Netns, a.Policy, a.Trusts = r.Netns, p, m.Trusts
 	link, err := n.cfg.Egress.Attach(ctx, a)
 	if err != nil {

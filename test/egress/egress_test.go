@@ -67,6 +67,13 @@ func TestAllowedNamesAndNothingElse(t *testing.T) {
 	if out, err := r.cli("net", "explain", s.ID()); err != nil || !strings.Contains(out, "evil.test") {
 		t.Errorf("explain: %v %s", err, out)
 	}
+	// The record names the op that did it.
+	if _, err := s.Run(t.Context(), dsec.Command{Argv: []string{"curl", "-sS", "--max-time", "5", "http://evil.test/"}, OpID: "the-culprit"}); err != nil {
+		t.Error(err)
+	}
+	if out, err := r.cli("net", "log", s.ID(), "--denied", "-o", "json"); err != nil || !strings.Contains(out, `"op":"the-culprit"`) && !strings.Contains(out, `"op": "the-culprit"`) {
+		t.Errorf("log: %v %s", err, out)
+	}
 
 	// Without a policy there is nothing to ask and no way.
 	closed := r.session(`{egress_policy: deny}`)

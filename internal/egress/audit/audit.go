@@ -104,8 +104,11 @@ func (r *Recorder) send(d egress.Decision) {
 		d.Time = time.Now()
 	}
 	d.Box, d.Session, d.Project = r.id.Box, r.id.Session, r.id.Project
-	if d.Kind == egress.Packet || d.Kind == egress.Connect && d.Flow == 0 { // who began anything else has said it then
-		d.Op = r.id.Cause()
+	switch d.Kind {
+	case egress.Connect, egress.Request, egress.Packet:
+		if d.Flow == 0 { // it begins now; of a flow and of a query is said when they began
+			d.Op = r.id.Cause()
+		}
 	}
 	r.Counts.Records.Add(1)
 	r.sink.Record(d)
