@@ -9,11 +9,6 @@ import (
 	"github.com/dsec-platform/dsec/internal/egress/policy"
 )
 
-// Explainer is the address at which programs of a box are told why a name is refused: in the box that trusts its
-// project's authority a refused name resolves to it. It is the dummy address of RFC 7600, of a class that no policy
-// lets anybody reach, so that what is sent there ends at the gate whatever else is wrong.
-var Explainer = netip.MustParseAddr("192.0.0.8")
-
 // explainedPorts are those at which a client speaks first, and HTTP; others are refused at the first packet, as everywhere.
 var explainedPorts = []uint16{80, 443, 8080, 8443}
 
@@ -26,7 +21,7 @@ const (
 
 // explainer tells whether a destination is where this box is told why.
 func (g *Gate) explainer(to netip.AddrPort) bool {
-	return g.explains && to.Addr() == Explainer && slices.Contains(explainedPorts, to.Port())
+	return g.explains && to.Addr() == policy.Explainer && slices.Contains(explainedPorts, to.Port())
 }
 
 // Explains tells whether a TLS client of this box may be told why now, and charges the box for it.
@@ -53,7 +48,7 @@ func (g *Gate) refusedName(q dns.Query, name string, why policy.Reason) []byte {
 		return q.NoName()
 	case q.WantsAddrs():
 		// Kept by nobody: the next policy may allow it.
-		return q.Answer([]netip.Addr{Explainer}, 0)
+		return q.Answer([]netip.Addr{policy.Explainer}, 0)
 	}
 	return q.NoData()
 }

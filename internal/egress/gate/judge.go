@@ -111,7 +111,7 @@ func (g *Gate) Said(name string, to netip.AddrPort, proto policy.Protocol) (m po
 	if proto == policy.HTTP {
 		refused = policy.HostRefused
 	}
-	if to.Addr() == Explainer {
+	if to.Addr() == policy.Explainer {
 		return policy.Match{Reason: g.why(name, to.Port(), refused)}, false
 	}
 	byAddr := p.Addr(to.Addr(), to.Port(), policy.TCP)

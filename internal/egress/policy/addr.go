@@ -15,6 +15,11 @@ const (
 	Forbidden
 )
 
+// Explainer is the address at which programs of a box are told why a name is refused: in the box that trusts its
+// project's authority a refused name resolves to it. It is the dummy address of RFC 7600, of a class that no policy
+// lets anybody reach, so that what is sent there ends at the gate whatever else is wrong.
+var Explainer = netip.MustParseAddr("192.0.0.8")
+
 func prefixes(texts ...string) []netip.Prefix {
 	out := make([]netip.Prefix, len(texts))
 	for i, t := range texts {

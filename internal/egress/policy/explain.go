@@ -36,7 +36,7 @@ type Suggestion struct {
 
 func (s Suggestion) remedy() string {
 	if s.Rule == "" {
-		return s.Note
+		return "no rule lifts this; what listens in the box itself is reached at localhost without one"
 	}
 	out := "add " + strconv.Quote(s.Rule) + " to " + s.Field
 	if s.Note != "" {
@@ -54,8 +54,9 @@ type need struct {
 // one rule a name or address with all its ports, and a wildcard where three names share a domain.
 func Explain(refused []Attempt) []Suggestion {
 	type group struct {
-		ports map[string]bool
-		n     int
+		ports  map[string]bool
+		n      int
+		denied bool // by a policy that lets nothing out, whatever it lists
 	}
 	groups := map[need]*group{}
 	for _, a := range refused {
@@ -66,6 +67,7 @@ func Explain(refused []Attempt) []Suggestion {
 			groups[n] = g
 		}
 		g.n += max(a.Count, 1)
+		g.denied = g.denied || a.Reason == PolicyDenies
 		if p := a.port(); p != "" {
 			g.ports[p] = true
 		}
@@ -87,7 +89,7 @@ func Explain(refused []Attempt) []Suggestion {
 		tcp, udp := portLists(g.ports)
 		if udp != "" {
 			u := s
-			u.Rule = rangeText(n.what, udp) + "/udp"
+			u.Rule, u.Note = rangeText(n.what, udp)+"/udp", modeNote(g.denied)
 			out = append(out, u)
 		}
 		if tcp != "" || udp == "" {
@@ -95,7 +97,7 @@ func Explain(refused []Attempt) []Suggestion {
 			if n.field == "allowed_domains" && slices.Contains([]string{"443", "80", "80,443", ""}, tcp) {
 				s.Rule = n.what
 			}
-			s.Note = caution(n)
+			s.Note = strings.Trim(modeNote(g.denied)+"; "+caution(n), "; ")
 			out = append(out, s)
 		}
 	}
@@ -116,6 +118,9 @@ func (a Attempt) need() need {
 	}
 	switch a.Reason {
 	case AddressForbidden:
+		if a.Addr.Unmap() == Explainer {
+			return need{what: what, never: fmt.Sprintf("names that are refused lead to this address: allow the one that was meant with its port, as in NAME:%d", a.Port)}
+		}
 		return need{what: what, never: AddressForbidden.Text()}
 	case PingRefused, ProtocolRefused, SourceForged, QueryMalformed, NotTLS, NotHTTP, ServerNameMissing, MethodRefused, NoSuchName, ResolverFailed, DialFailed, UpstreamUntrusted, CredentialMissing, PolicyChanged:
 		return need{what: what, never: a.Reason.Text()}
@@ -170,6 +175,14 @@ func rangeText(what, ports string) string {
 		what = "[" + what + "]"
 	}
 	return what + ":" + ports
+}
+
+// modeNote says what a rule needs beside itself.
+func modeNote(denied bool) string {
+	if denied {
+		return "acts with egress_policy: whitelist"
+	}
+	return ""
 }
 
 func caution(n need) string {

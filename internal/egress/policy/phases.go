@@ -82,13 +82,16 @@ func (p *Phases) Needed() bool {
 }
 
 func (p *Phases) remedy() string {
-	if len(p.Names()) == 0 {
-		return "it has none: name phases in the spec, or send a whole network"
+	if names := p.Names(); len(names) > 0 {
+		return "use one of: " + strings.Join(names, ", ")
 	}
-	return "use one of: " + p.list()
+	return "it has none: name phases in the spec, or send a whole network"
 }
 
 func (p *Phases) list() string {
+	if len(p.Names()) == 0 {
+		return "none (the policy has no phases)"
+	}
 	return strings.Join(p.Names(), ", ")
 }
 

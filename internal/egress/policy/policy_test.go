@@ -228,6 +228,7 @@ func TestExplain(t *testing.T) {
 		{Name: "static.example.com", Reason: NameNotAllowed}, {Name: "cdn.example.com", Port: 8443, Reason: PortNotAllowed},
 		{Addr: addr("10.1.2.3"), Port: 5432, Reason: AddressPrivate}, {Addr: addr("8.8.8.8"), Port: 53, Protocol: UDP, Reason: UDPNotAllowed},
 		{Addr: addr("127.0.0.1"), Port: 80, Reason: AddressForbidden}, {Name: "x.githubusercontent.com", Reason: NameNotAllowed}, {Reason: LimitConnects},
+		{Addr: addr("192.0.0.8"), Port: 9443, Reason: AddressForbidden}, {Name: "denied.example.com", Port: 443, Reason: PolicyDenies},
 	})
 	rules := map[string]Suggestion{}
 	for _, s := range got {
@@ -248,8 +249,26 @@ func TestExplain(t *testing.T) {
 	if s := rules["127.0.0.1"]; s.Rule != "" || s.Note == "" {
 		t.Errorf("%+v", s)
 	}
+	if s := rules["192.0.0.8"]; s.Rule != "" || !strings.Contains(s.Note, "NAME:9443") {
+		t.Errorf("refused names: %+v", s)
+	}
+	if s := rules["denied.example.com"]; !strings.HasPrefix(s.Note, "acts with egress_policy: whitelist") {
+		t.Errorf("a policy that denies: %+v", s)
+	}
 	if s := rules["x.githubusercontent.com"]; s.Note == "" {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A remedy says more than the refusal did.
+func TestRemedies(t *testing.T) {
+	deny := compile(t, Spec{Mode: Deny}, Options{})
+	if r := deny.Check("a.example.com", 443, TCP); !strings.Contains(r.Remedy, `"a.example.com"`) || !strings.Contains(r.Remedy, "egress_policy: whitelist") {
+		t.Errorf("%+v", r)
+	}
+	listed := compile(t, Spec{Mode: Whitelist, Domains: []Domain{{Name: "unrelated.test"}}}, Options{})
+	if r := listed.Check("127.0.0.1", 22, TCP); !strings.Contains(r.Remedy, "localhost") || strings.Contains(r.Message, r.Remedy) {
+		t.Errorf("%+v", r)
 	}
 }
 

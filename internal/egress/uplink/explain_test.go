@@ -18,7 +18,6 @@ import (
 
 	"github.com/dsec-platform/dsec/internal/egress"
 	"github.com/dsec-platform/dsec/internal/egress/egresstest"
-	"github.com/dsec-platform/dsec/internal/egress/gate"
 	"github.com/dsec-platform/dsec/internal/egress/policy"
 )
 
@@ -45,7 +44,7 @@ func (b *testBox) told(own []byte, addr, name string, alpn []string, head string
 	return resp, string(body), err
 }
 
-func explainer(port string) string { return gate.Explainer.String() + ":" + port }
+func explainer(port string) string { return policy.Explainer.String() + ":" + port }
 
 // A box that trusts its project's authority is told why a name is refused, wherever its client finds out; nothing leaves the
 // node for it.
@@ -61,7 +60,7 @@ func TestRefusedNamesAreExplained(t *testing.T) {
 	before := w.Uplink()
 
 	for _, name := range []string{"evil.test", "Deep.Below.Evil.Test", strings.Repeat("a.", 100) + "evil.test"} {
-		if a := b.must(name); a != gate.Explainer {
+		if a := b.must(name); a != policy.Explainer {
 			t.Errorf("%s: %v", name, a)
 		}
 	}
@@ -143,7 +142,7 @@ func TestRefusedNamesAreExplained(t *testing.T) {
 	if a := b.must("evil.test"); a != netip.MustParseAddr(egresstest.GoodAddr) {
 		t.Errorf("after the switch: %v", a)
 	}
-	if a := b.must("good.test"); a != gate.Explainer {
+	if a := b.must("good.test"); a != policy.Explainer {
 		t.Errorf("after the switch: %v", a)
 	}
 }
