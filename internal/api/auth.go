@@ -69,7 +69,7 @@ func (a *API) authenticate(r *http.Request) (caller, error) {
 }
 
 func errUnauthenticated() error {
-	return errdefs.Userf(errdefs.Unauthenticated, "request", "send a live API key as 'Authorization: Bearer e2b_…' or 'X-API-Key: e2b_…'", "there is no valid API key")
+	return errdefs.Userf(errdefs.Unauthenticated, "request", "set DSEC_API_KEY to a live key, or send it as 'Authorization: Bearer e2b_…' or 'X-API-Key: e2b_…'; the first is in api-key of the server's data directory, `dsec key create` makes more", "there is no valid API key")
 }
 
 // operatorOnly refuses callers of other projects.

@@ -48,7 +48,7 @@ func (t *templates) GetTemplate(ctx context.Context, q *dsecv1.GetTemplateReques
 		return nil, err
 	}
 	if t.hidden(ctx, one.Name) {
-		return nil, errdefs.Userf(errdefs.NotFound, "template "+clip(q.GetTemplate()), "see: dsec template list", "there is no such template")
+		return nil, errdefs.Userf(errdefs.NotFound, "template "+clip(q.GetTemplate()), "`dsec template ls` lists those there are", "there is no such template")
 	}
 	return &dsecv1.GetTemplateResponse{Template: wireTemplate(one)}, nil
 }

@@ -11,9 +11,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/dsec-platform/dsec/internal/guestclient"
 	"github.com/dsec-platform/dsec/internal/spec"
@@ -139,7 +142,7 @@ func (e *Env) root() *cobra.Command {
 		},
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	e.globalFlags(root)
 	for _, make := range []func(*Env) *cobra.Command{
 		newRun, newCreate, newExec, newShell, newCp, newPs, newInspect, newLogs, newStop, newSuspend, newResume, newDeadline,
@@ -151,6 +154,34 @@ func (e *Env) root() *cobra.Command {
 		root.AddCommand(make(e))
 	}
 	return root
+}
+
+// flagError names the flag that an unknown one was probably meant to be, and where they all are.
+func flagError(cmd *cobra.Command, err error) error {
+	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
+	if !unknown && !strings.HasPrefix(err.Error(), "unknown shorthand flag") {
+		return usageError{err}
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if near := nearestFlag(name, names); near != "" && unknown {
+		return usagef("%w (did you mean --%s?)", err, near)
+	}
+	return usagef("%w (see `%s --help`)", err, cmd.CommandPath())
+}
+
+// nearestFlag gives the flag that differs from name by a slip, or else the only one that begins it or that it begins.
+func nearestFlag(name string, names []string) string {
+	if near := spec.Nearest(name, names); near != "" {
+		return near
+	}
+	alike := slices.DeleteFunc(names, func(s string) bool {
+		return len(s) < 3 || !strings.HasPrefix(s, name) && !strings.HasPrefix(name, s)
+	})
+	if name == "" || len(alike) != 1 {
+		return ""
+	}
+	return alike[0]
 }
 
 func unknownCommand(root *cobra.Command, name string) error {

@@ -8,11 +8,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/dsec-platform/dsec/internal/doctor"
@@ -45,7 +47,8 @@ func TestUsage(t *testing.T) {
 		{"ps extra", "want no arguments"},
 		{"ps --phase NOPE", "want one of PENDING"},
 		{"ps -o xml", "want table or json"},
-		{"ps --no-such-flag", "unknown flag"},
+		{"ps --no-such-flag", "unknown flag: --no-such-flag (see `dsec ps --help`)"}, {"create --memory 1Gi", "(did you mean --mem?)"}, {"ps --lablel a=b", "(did you mean --label?)"}, {"ps -Z", "see `dsec ps --help`"},
+		{"net explain a b", "want at most one SESSION"},
 		{"create --count 0", "want 1 or more"},
 		{"create --mem 2GB", "is not a size"},
 		{"create -e =x", "want NAME=VALUE"},
@@ -152,6 +155,32 @@ func TestNoServer(t *testing.T) {
 	}
 }
 
+// A data directory that only root may look into is not one without a server.
+func TestForbiddenDataDir(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "locked", "data")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Dir(dir), 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(filepath.Dir(dir), 0o700) })
+	if os.Geteuid() == 0 { // of this thread alone, for looking up files: root is not kept out
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if _, err := unix.SetfsuidRetUid(65534); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Setfsuid(0)
+	}
+	var errs bytes.Buffer
+	t.Setenv("DSEC_URL", "")
+	code := (&Env{Out: io.Discard, Err: &errs}).run(t.Context(), []string{"ps", "--data-dir", dir})
+	if got := errs.String(); code != exitFailed || !strings.Contains(got, "only root may look into it [user, forbidden]") || !strings.Contains(got, "DSEC_API_KEY") {
+		t.Errorf("%d %q", code, got)
+	}
+}
+
 func TestSpecLint(t *testing.T) {
 	dir := t.TempDir()
 	bad, good := filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "good.yaml")
@@ -171,6 +200,10 @@ func TestSpecLint(t *testing.T) {
 	code, out, _ = call(t, h, "mem_limt: 1\n", "spec", "lint", "-o", "json", "-")
 	var r []lintResult
 	if code != exitFailed || json.Unmarshal([]byte(out), &r) != nil || len(r) != 1 || r[0].Clean || r[0].Problems[0].Remedy != "did you mean mem_limit?" {
+		t.Errorf("%d %q", code, out)
+	}
+	code, out, _ = call(t, h, "mem_limit: 1Gi\n  cpu_limit: 2\n", "spec", "lint", "-")
+	if code != exitFailed || !strings.Contains(out, ": error: mapping values") {
 		t.Errorf("%d %q", code, out)
 	}
 	code, out, _ = call(t, h, "", "spec", "show", good)

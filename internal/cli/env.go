@@ -3,7 +3,9 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -79,6 +81,9 @@ func (e *Env) Client() (*dsec.Client, error) {
 		return e.c, nil
 	}
 	if !e.serverNamed() {
+		if _, err := os.Stat(filepath.Join(e.absDataDir(), "dsec.sock")); errors.Is(err, fs.ErrPermission) {
+			return nil, errdefs.Userf(errdefs.Forbidden, "directory "+e.absDataDir(), "run as root, or name the server with DSEC_URL and a key of it with DSEC_API_KEY", "only root may look into it")
+		}
 		err := errdefs.Infraf(errdefs.ScopePlatform, errdefs.Unavailable, "directory "+e.absDataDir(), "no server runs on it")
 		err.Remedy = "start one with `dsec up`, or name one with DSEC_URL, --url or --data-dir"
 		return nil, err

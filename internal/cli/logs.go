@@ -22,7 +22,7 @@ func newLogs(e *Env) *cobra.Command {
 		Long: `Show what is kept of an operation's output, on standard output and standard error
 as it was written. With -f go on until it ends. Without OP, list the operations.`,
 		Example: "  dsec logs $id\n  dsec logs $id op_123\n  dsec logs -f $id op_123",
-		Args:    nArgs(1, 2, "SESSION and perhaps OP"),
+		Args:    nArgs(1, 2, "SESSION, or SESSION and OP"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if followOp && len(args) == 1 {
 				return usagef("-f needs an OP")

@@ -23,7 +23,7 @@ func newNet(e *Env) *cobra.Command {
 		Short: "Ask about, switch and look back at what sessions reach",
 		Long: `Ask what a session may reach, switch it to another policy, and look at what was tried.
 What a session may reach is said in its spec: see network in docs/spec.md.`,
-		Example: "  dsec net check $id pypi.example:443\n  dsec net switch $id agent\n  dsec net log $id --follow\n  dsec net explain $id",
+		Example: "  dsec net check $id api.example.com:443\n  dsec net switch $id agent\n  dsec net log $id --follow\n  dsec net explain $id",
 		RunE:    group,
 	}
 	cmd.AddCommand(newNetCheck(e), newNetSwitch(e), newNetLog(e), newNetExplain(e))
@@ -116,7 +116,7 @@ func newNetLog(e *Env) *cobra.Command {
 	var since time.Duration
 	var limit int
 	cmd := &cobra.Command{
-		Use: "log [SESSION]", Short: "Show what was tried and decided", Args: nArgs(0, 1, "perhaps SESSION"),
+		Use: "log [SESSION]", Short: "Show what was tried and decided", Args: nArgs(0, 1, "at most one SESSION"),
 		Long:    "Show what was tried and decided, oldest first: of one session or of all of the project, also of ended ones. With -f go on with what is tried from now on.",
 		Example: "  dsec net log $id\n  dsec net log --denied --since 10m\n  dsec net log -f -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -205,7 +205,7 @@ func decisionLine(d *dsecv1.Decision) string {
 func newNetExplain(e *Env) *cobra.Command {
 	var since time.Duration
 	cmd := &cobra.Command{
-		Use: "explain [SESSION]", Short: "Turn refused attempts into the rules that would have allowed them", Args: nArgs(0, 1, "perhaps SESSION"),
+		Use: "explain [SESSION]", Short: "Turn refused attempts into the rules that would have allowed them", Args: nArgs(0, 1, "at most one SESSION"),
 		Long: `Turn what was refused into the rules that would have allowed it: a task that names one host often needs
 those of its downloads and static files, too. Read the notes before you add a rule.`,
 		Example: "  dsec net explain $id\n  dsec net explain --since 1h -o json",

@@ -111,7 +111,7 @@ func (e *Env) lint(files []string, opts spec.LintOptions) error {
 
 func (e *Env) showLint(r lintResult) {
 	for _, p := range r.Problems {
-		writeAll(e.Out, fmt.Sprintf("%s: error: %s: %s\n    remedy: %s\n", p.Position(), p.Field, p.Message, p.Remedy))
+		writeAll(e.Out, fmt.Sprintf("%s: error: %s\n    remedy: %s\n", p.Position(), about(p.Field, p.Message), p.Remedy))
 	}
 	for _, f := range r.Findings {
 		pos := spec.Problem{File: f.File, Line: f.Line, Column: f.Column}.Position()
@@ -120,6 +120,14 @@ func (e *Env) showLint(r lintResult) {
 	if r.Clean && !e.quiet {
 		writeAll(e.Out, r.File+": clean\n")
 	}
+}
+
+// about puts a field before a message; a mistake of the whole file has none.
+func about(field, message string) string {
+	if field == "" {
+		return message
+	}
+	return field + ": " + message
 }
 
 func newSpecShow(e *Env) *cobra.Command {

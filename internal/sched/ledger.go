@@ -78,8 +78,11 @@ func (l *Ledger) Replace(old, d Demand) error {
 		return errdefs.Userf(errdefs.InvalidArgument, "limits", "ask for positive limits", "memory %d and cpu %v cannot be promised", d.Memory, d.CPU)
 	}
 	if d.Memory > l.total.Memory || millis(d.CPU) > millis(l.total.CPU) {
-		e := errdefs.Userf(errdefs.NodeFull, "limits", "lower mem_limit or cpu_limit, or use a larger machine",
-			"memory %s and cpu %.3g can never fit: the node may promise %s and %.3g in all", size(d.Memory), d.CPU, size(l.total.Memory), l.total.CPU)
+		what, all, field := "memory "+size(d.Memory), size(l.total.Memory), "mem_limit"
+		if d.Memory <= l.total.Memory {
+			what, all, field = fmt.Sprintf("cpu %.3g", d.CPU), fmt.Sprintf("%.3g", l.total.CPU), "cpu_request"
+		}
+		e := errdefs.Userf(errdefs.NodeFull, "limits", "lower "+field+", or use a larger machine", "%s can never fit: the node may promise %s in all", what, all)
 		e.Scope = errdefs.ScopeNode
 		return e
 	}

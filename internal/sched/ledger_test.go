@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -55,6 +56,22 @@ func TestLedger(t *testing.T) {
 func TestLedgerRefusesMemoryOvercommit(t *testing.T) {
 	if _, err := sched.NewLedger(sched.Demand{}, sched.Ratios{Memory: 1.01}); err == nil {
 		t.Fatal("taken")
+	}
+}
+
+// What can never fit is told by the field that is too large, and by no other.
+func TestNeverSaysWhich(t *testing.T) {
+	l, _ := sched.NewLedger(sched.Demand{Memory: 4 << 30, CPU: 2}, sched.Ratios{})
+	for _, c := range []struct {
+		ask         sched.Demand
+		says, lower string
+	}{
+		{sched.Demand{Memory: 5 << 30}, "memory 5Gi can never fit: the node may promise 4Gi in all", "mem_limit"},
+		{sched.Demand{Memory: 1 << 30, CPU: 9}, "cpu 9 can never fit", "cpu_request"},
+	} {
+		if e := errdefs.From(l.Admit(c.ask)); !strings.HasPrefix(e.Message, c.says) || !strings.Contains(e.Remedy, c.lower) {
+			t.Errorf("%+v: %s (%s)", c.ask, e.Message, e.Remedy)
+		}
 	}
 }
 

@@ -59,7 +59,7 @@ func newBench(env *cli.Env) *cobra.Command {
 	f.IntVar(&b.o.Passes, "passes", 5, "passes, of which the median is reported")
 	f.StringSliceVar(&b.o.Peers, "peer", nil, "systems to measure beside: bwrap, crun, runc, runsc, docker, bare")
 	f.StringVar(&b.rootfs, "rootfs", "", "directory with the root file system that peers run on (default /)")
-	f.StringArrayVar(&b.upArgs, "up-arg", nil, "argument for the `dsec up` that is started, such as --config=FILE")
+	f.StringArrayVar(&b.upArgs, "up-arg", nil, "argument for the server that is started, such as --config=FILE")
 
 	cmd.AddCommand(&cobra.Command{
 		Use: "create", Short: "Create, create to first result, destroy", Args: cobra.NoArgs,
@@ -67,6 +67,7 @@ func newBench(env *cli.Env) *cobra.Command {
 		RunE:    b.with(func(ctx context.Context) ([]bench.Result, map[string]string, error) { return bench.Create(ctx, b.o) }),
 	}, &cobra.Command{
 		Use: "exec", Short: "Exec of `true` in a live box", Args: cobra.NoArgs,
+		Example: "  dsec bench exec\n  dsec bench exec --concurrency 4 --n 2000",
 		RunE: b.with(func(ctx context.Context) ([]bench.Result, map[string]string, error) {
 			r, err := bench.Exec(ctx, b.o)
 			return r, nil, err

@@ -33,6 +33,9 @@ The file of --config (YAML) may have:
                       declared_peak}, task_timeout_seconds
   data_mounts:        host directories that sessions may mount read-only
   pool_templates:     templates whose warm pool is filled before anybody asks
+  egress:             what sessions may reach at most, and how
+  registries:         the only ones that images may come from
+  registry_mirrors:   asked instead of registries, {registry, mirror}
   keep_sessions_days: how long the records of ended sessions are kept (30)
   reserve_memory:     memory kept from boxes, such as 2Gi`,
 		Example: `  dsec up

@@ -18,7 +18,7 @@ func (s *Local) notFound(ref, name string) error {
 			near = append(near, n)
 		}
 	}
-	remedy := "see: dsec template list"
+	remedy := "import or build it; `dsec template ls` lists those there are"
 	if len(near) > 0 {
 		remedy = "did you mean " + strings.Join(near, " or ") + "?"
 	}

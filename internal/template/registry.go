@@ -92,7 +92,7 @@ func registryError(ref string, err error) error {
 		return errdefs.Userf(errdefs.NotFound, object, "check its name and tag", "the registry does not have it: %w", err)
 	}
 	e := errdefs.Infraf(errdefs.ScopePlatform, errdefs.Unavailable, object, "cannot be fetched: %w", err)
-	e.Remedy = "check the network, or import an image archive instead"
+	e.Remedy = "check the name, if it is a template of the node that was meant, and the network; or import an image archive instead"
 	return e
 }
 
