@@ -107,7 +107,7 @@ func New(o Options) (*Client, error) {
 			ReadBufferSize:      16 << 10,
 		}
 	}
-	c.http = &http.Client{Transport: transport}
+	c.http = &http.Client{Transport: wholeRequests{transport}}
 	rpc := connect.NewClient(connecthttp.NewTransport(c.http, c.base,
 		connecthttp.WithReadMaxBytes(maxMessage), connecthttp.WithCompressors()), c.authenticate)
 	c.Sessions = dsecv1connect.NewSessionServiceClient(rpc)
