@@ -53,7 +53,7 @@ type payload struct {
 	code    *code    // nil for none
 	codeDir string
 	network *policy.Phases
-	shared  *node.Shared // by the sessions of one request
+	shared  *node.Shared        // by the sessions of one request
 	mounts  []runtime.DataMount // the platform's own
 	trusts  bool                // the project's authority, by the mounts
 }
