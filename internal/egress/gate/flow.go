@@ -63,6 +63,7 @@ func (g *Gate) Open(v Verdict, transport policy.Protocol) (*Flow, policy.Reason)
 	f := &Flow{ID: g.next, g: g, transport: transport, addr: v.Addr, others: v.others, started: time.Now(), op: op, ended: make(chan struct{}), match: v.Match, name: v.Name}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	g.flows[f.ID] = f
+	g.open.Store(int32(len(g.flows)))
 	return f, ""
 }
 
@@ -166,6 +167,7 @@ func (f *Flow) End(reason policy.Reason) {
 	f.stop()
 	f.g.mu.Lock()
 	delete(f.g.flows, f.ID)
+	f.g.open.Store(int32(len(f.g.flows)))
 	f.g.mu.Unlock()
 	f.mu.Lock()
 	if f.reason != "" {

@@ -15,6 +15,9 @@ import (
 
 const maxPins = 4096
 
+// crowd is the number of open flows from which on the node keeps little for each further one.
+const crowd = 64
+
 // maxLarge is how many heads and hellos that are larger than usual a box may have the node keep at once.
 const maxLarge = 32
 
@@ -30,6 +33,7 @@ type Gate struct {
 	explains bool
 	pages    *limit.Bucket
 	large    atomic.Int32
+	open     atomic.Int32 // flows
 
 	mu       sync.Mutex
 	flows    map[uint64]*Flow
@@ -93,6 +97,9 @@ func (g *Gate) Refuse(d egress.Decision) {
 
 // Charge makes the box pay for work as for a refusal, without a record.
 func (g *Gate) Charge() { g.state.Load().refusals.Spend(1) }
+
+// Crowded tells whether the box has so many open flows that the node should keep little for each.
+func (g *Gate) Crowded() bool { return g.open.Load() > crowd }
 
 // BeginLarge takes one of the box's places for heads that are larger than usual, if one is free; EndLarge gives it back.
 func (g *Gate) BeginLarge() bool {

@@ -50,7 +50,7 @@ func (c *Conn) WaitWrite() error {
 }
 
 // Pump implements relay.End. Bytes go from the stack's own buffers to dst without a copy between.
-func (c *Conn) Pump(dst relay.Sink, turn func(func()), moved func(int)) error {
+func (c *Conn) Pump(dst relay.Sink, way relay.Way) error {
 	e, ch := waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventErr | waiter.EventHUp | waiter.EventRdHUp)
 	c.wq.EventRegister(&e)
 	defer c.wq.EventUnregister(&e)
@@ -59,10 +59,10 @@ func (c *Conn) Pump(dst relay.Sink, turn func(func()), moved func(int)) error {
 		var res tcpip.ReadResult
 		var err tcpip.Error
 		w.full, w.n, w.err = false, 0, nil
-		turn(func() { res, err = c.ep.Read(w, tcpip.ReadOptions{}) })
+		way.Turn(func() { res, err = c.ep.Read(w, tcpip.ReadOptions{}) })
 		if w.n > 0 {
 			c.ep.ModerateRecvBuf(w.n)
-			moved(w.n)
+			way.Moved(w.n)
 		}
 		if w.err != nil {
 			return w.err

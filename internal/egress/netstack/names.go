@@ -72,7 +72,7 @@ func (s *Stack) dnsTCP(r *tcp.ForwarderRequest) {
 		return
 	}
 	defer s.asked.Add(-1)
-	conn, err := accept(r)
+	conn, err := s.accept(r)
 	if err != nil {
 		return
 	}

@@ -42,7 +42,7 @@ func (s *Stack) tcp(r *tcp.ForwarderRequest) {
 		return
 	}
 	if !v.Match.OK {
-		box, err := accept(r)
+		box, err := s.accept(r)
 		if err != nil {
 			f.End(policy.ConnectionReset)
 			return
@@ -65,7 +65,7 @@ func (s *Stack) opaque(r *tcp.ForwarderRequest, f *gate.Flow, v gate.Verdict) {
 	world, err := relay.NewKernel(up)
 	var box *Conn
 	if err == nil {
-		box, err = accept(r)
+		box, err = s.accept(r)
 	} else {
 		r.Complete(true)
 	}
@@ -87,8 +87,11 @@ func destination(id stack.TransportEndpointID) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4(id.LocalAddress.As4()), id.LocalPort)
 }
 
+// crowdBuffer is what a connection of a crowd may keep in each direction: enough for a wire of microseconds.
+const crowdBuffer = 32 << 10
+
 // accept completes the handshake with the box.
-func accept(r *tcp.ForwarderRequest) (*Conn, error) {
+func (s *Stack) accept(r *tcp.ForwarderRequest) (*Conn, error) {
 	wq := &waiter.Queue{}
 	ep, err := r.CreateEndpoint(wq)
 	r.Complete(false)
@@ -96,6 +99,10 @@ func accept(r *tcp.ForwarderRequest) (*Conn, error) {
 		return nil, errors.New(err.String())
 	}
 	ep.SocketOptions().SetDelayOption(false)
+	if s.gate.Crowded() { // what nobody takes is kept here
+		ep.SocketOptions().SetSendBufferSize(crowdBuffer, true)
+		ep.SocketOptions().SetReceiveBufferSize(crowdBuffer, true)
+	}
 	ep.SocketOptions().SetKeepAlive(true)
 	idle := tcpip.KeepaliveIdleOption(5 * time.Minute)
 	_ = ep.SetSockOpt(&idle)

@@ -15,15 +15,17 @@ import (
 const chunk = 512 << 10
 
 // A connection whose other end takes nothing holds the buffer that was read for it, and a box may have thousands: until a
-// connection has shown that it moves bytes, its buffers are small.
+// connection has shown that it moves bytes, and while its box has many, its buffers are small.
 const (
 	smallChunk = 64 << 10
+	tinyChunk  = 16 << 10
 	bulk       = 4 << 20
 )
 
 var (
 	chunks      = sync.Pool{New: func() any { b := make([]byte, chunk); return &b }}
 	smallChunks = sync.Pool{New: func() any { b := make([]byte, smallChunk); return &b }}
+	tinyChunks  = sync.Pool{New: func() any { b := make([]byte, tinyChunk); return &b }}
 )
 
 // Kernel is an End that is a connection of this machine's kernel, TCP or unix.
@@ -85,19 +87,24 @@ func (k *Kernel) Abort() {
 }
 
 // Pump implements End.
-func (k *Kernel) Pump(dst Sink, turn func(func()), moved func(int)) error {
-	pool, total := &smallChunks, 0
+func (k *Kernel) Pump(dst Sink, w Way) error {
+	total := 0
 	for {
+		pool := &smallChunks
+		switch {
+		case w.Crowded():
+			pool = &tinyChunks
+		case total >= bulk:
+			pool = &chunks
+		}
 		buf, n, err := k.read(pool)
 		if n > 0 {
-			err = WriteAll(dst, (*buf)[:n], turn, moved)
+			err = WriteAll(dst, (*buf)[:n], w)
 		}
 		if buf != nil {
 			pool.Put(buf)
 		}
-		if total += n; total >= bulk {
-			pool = &chunks
-		}
+		total = min(total+n, bulk)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
@@ -131,17 +138,17 @@ func (k *Kernel) read(pool *sync.Pool) (buf *[]byte, n int, err error) {
 }
 
 // WriteAll writes b in turns, waiting for dst between them.
-func WriteAll(dst Sink, b []byte, turn func(func()), moved func(int)) error {
+func WriteAll(dst Sink, b []byte, w Way) error {
 	for len(b) > 0 {
 		var n int
 		var err error
-		turn(func() { n, err = dst.TryWrite(b) })
+		w.Turn(func() { n, err = dst.TryWrite(b) })
 		if err != nil {
 			return err
 		}
 		b = b[n:]
 		if n > 0 {
-			moved(n)
+			w.Moved(n)
 		}
 		if len(b) > 0 && n == 0 {
 			if err := dst.WaitWrite(); err != nil {

@@ -19,13 +19,20 @@ type Sink interface {
 	CloseWrite() error
 }
 
+// Way is how bytes of a flow go in one direction.
+type Way struct {
+	Turn    func(func()) // runs the part that does not block
+	Moved   func(int)    // is told after each chunk
+	Crowded func() bool  // tells whether the box has so many flows that each should keep little
+}
+
 // End is one side of a flow. Abort makes the others return, and the peer see a reset; both it and Close may be called
 // several times.
 type End interface {
 	Sink
 	// Pump writes everything that comes to dst, until the peer has said that nothing more comes
-	// (nil) or an error. turn runs the part that does not block, moved is told after each chunk.
-	Pump(dst Sink, turn func(func()), moved func(int)) error
+	// (nil) or an error.
+	Pump(dst Sink, w Way) error
 	Abort()
 	Close() error
 }
@@ -38,7 +45,7 @@ func Run(f *gate.Flow, box, world End) {
 	var failed bool
 	var mu sync.Mutex
 	one := func(from, to End, moved func(int)) {
-		err := from.Pump(to, f.Turn, moved)
+		err := from.Pump(to, Way{f.Turn, moved, f.Gate().Crowded})
 		if err == nil {
 			err = to.CloseWrite()
 		}

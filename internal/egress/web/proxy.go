@@ -124,15 +124,15 @@ func (t *tunnelled) Read(b []byte) (int, error) {
 }
 
 // Pump implements relay.End.
-func (t *tunnelled) Pump(dst relay.Sink, turn func(func()), moved func(int)) error {
+func (t *tunnelled) Pump(dst relay.Sink, w relay.Way) error {
 	if n := t.in.Buffered(); n > 0 {
 		early, _ := t.in.Peek(n)
-		if err := relay.WriteAll(dst, early, turn, moved); err != nil {
+		if err := relay.WriteAll(dst, early, w); err != nil {
 			return err
 		}
 		_, _ = t.in.Discard(n)
 	}
-	return t.Kernel.Pump(dst, turn, moved)
+	return t.Kernel.Pump(dst, w)
 }
 
 // routeProxy judges an absolute request by the name in its URL.
