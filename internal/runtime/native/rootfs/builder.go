@@ -107,15 +107,13 @@ func (b *Builder) build(s *Spec, t *Tree) error {
 	if err != nil {
 		return err
 	}
-	if s.Upper == nil { // in a writable root the guest makes them
-		missing, err := b.missing(root, s)
-		if err == nil && len(missing) > 0 {
-			root, err = b.withMountPoints(root, s, missing)
-		}
-		if err != nil {
-			unix.Close(root)
-			return err
-		}
+	missing, err := b.missing(root, s)
+	if err == nil && len(missing) > 0 && s.Upper == nil { // in a writable root the guest makes them
+		root, err = b.withMountPoints(root, s, missing)
+	}
+	if err != nil {
+		unix.Close(root)
+		return err
 	}
 	t.Add(guestproto.FDRoot, "", root)
 	dev, err := b.shared("", s)

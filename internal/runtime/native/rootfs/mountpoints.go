@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -28,7 +29,8 @@ type point struct {
 	file bool // the mount is a file
 }
 
-// missing gives the paths of s that root has not.
+// missing gives the paths of s that root has not. What no mount can be on is the fault of who asked for it: a directory and a
+// file cannot be mounted on one another.
 func (b *Builder) missing(root int, s *Spec) ([]point, error) {
 	var points []point
 	for _, d := range s.Dirs {
@@ -37,6 +39,9 @@ func (b *Builder) missing(root int, s *Spec) ([]point, error) {
 	for _, m := range s.Data {
 		st, err := os.Lstat(m.Source)
 		points = append(points, point{m.Target, err == nil && st.Mode().IsRegular()})
+	}
+	if err := conflict(points); err != nil {
+		return nil, err
 	}
 	var missing []point
 	for _, p := range points {
@@ -49,15 +54,46 @@ func (b *Builder) missing(root int, s *Spec) ([]point, error) {
 		case err != nil:
 			return nil, pathErr("look up mount point", p.path, err)
 		default:
+			err := fits(fd, p)
 			unix.Close(fd)
+			if err != nil {
+				return nil, err
+			}
 		}
 	}
 	return missing, nil
 }
 
+// conflict finds a file among the points on which, or below which, another is.
+func conflict(points []point) error {
+	for i, p := range points {
+		for j, q := range points {
+			if i != j && p.file && (q.path == p.path && !q.file || strings.HasPrefix(q.path, p.path+"/")) {
+				return badPoint(q.path, fmt.Errorf("a file is mounted on %s: %w", p.path, unix.ENOTDIR))
+			}
+		}
+	}
+	return nil
+}
+
+// fits tells whether p can be mounted on what is there.
+func fits(fd int, p point) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return pathErr("stat mount point", p.path, err)
+	}
+	switch dir := st.Mode&unix.S_IFMT == unix.S_IFDIR; {
+	case dir && p.file:
+		return badPoint(p.path, fmt.Errorf("a file is to be mounted on it: %w", unix.EISDIR))
+	case !dir && !p.file:
+		return badPoint(p.path, unix.ENOTDIR)
+	}
+	return nil
+}
+
 // badPoint is the fault of who asked for the path.
 func badPoint(path string, err error) error {
-	return errdefs.Userf(errdefs.InvalidArgument, "path "+path, "name a path whose parents are real directories in the template, or absent", "no mount can be there: %w", err)
+	return errdefs.Userf(errdefs.InvalidArgument, "path "+path, "name a path that is of the mount's kind in the template and whose parents are real directories, or one that is absent", "no mount can be there: %w", err)
 }
 
 func openIn(root int, name string) (int, error) {

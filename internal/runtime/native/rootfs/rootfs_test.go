@@ -204,6 +204,29 @@ func TestWritableDirOnDiskAndMissingMountPoints(t *testing.T) {
 	})
 }
 
+// A template or a spec in which a directory meets a file is whose it is at fault, and not the platform.
+func TestMountPointsOfTheWrongKind(t *testing.T) {
+	eachRung(t, func(t *testing.T, b *Builder, userns int) {
+		file := filepath.Join(layerOf(t, map[string]string{"x": "1"}).Path, "x")
+		root := runtime.Root{Layers: []runtime.Layer{layerOf(t, map[string]string{"dev/.keep": "", "etc/list/.keep": "", "etc/passwd": ""})}}
+		for name, s := range map[string]Spec{
+			"a file upon a directory":    {Data: []runtime.DataMount{{Source: file, Target: "/etc/list"}}},
+			"a directory upon a file":    {Dirs: []Dir{{area(t, "d"), "d", "/etc/passwd"}}},
+			"both at one place":          {Dirs: []Dir{{area(t, "d"), "d", "/new"}}, Data: []runtime.DataMount{{Source: file, Target: "/new"}}},
+			"a directory below the file": {Dirs: []Dir{{area(t, "d"), "d", "/new/below"}}, Data: []runtime.DataMount{{Source: file, Target: "/new"}}},
+		} {
+			s.UserNS, s.Base, s.Root = userns, base, root
+			tree, err := b.Build(&s)
+			if err == nil {
+				tree.Close()
+			}
+			if e, ok := errors.AsType[*errdefs.Error](err); !ok || e.Class != errdefs.User {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
 func TestDataMountRefusesSymlinks(t *testing.T) {
 	eachRung(t, func(t *testing.T, b *Builder, userns int) {
 		dir := t.TempDir()
