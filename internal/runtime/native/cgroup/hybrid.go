@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -85,7 +86,7 @@ func (h *hybrid) create(id string, l runtime.Limits, b *Birth) (err error) {
 			return err
 		}
 	}
-	if err = h.setOwn(agent, l); err != nil {
+	if err = h.setOwn(agent, l, true); err != nil {
 		return err
 	}
 	if len(groups) > len(needed) {
@@ -120,15 +121,15 @@ func (h *hybrid) create(id string, l runtime.Limits, b *Birth) (err error) {
 
 func (h *hybrid) setLimits(id string, l runtime.Limits) error {
 	agent := id + ".a"
-	if err := h.setOwn(agent, l); err != nil {
+	if err := h.setOwn(agent, l, false); err != nil {
 		return err
 	}
 	return h.setIO(agent, l)
 }
 
-// setOwn sets the limits of the groups that every box has.
-func (h *hybrid) setOwn(agent string, l runtime.Limits) error {
-	if err := h.setMemory(agent, l.Memory); err != nil {
+// setOwn sets the limits of the groups that every box has. A fresh group has none yet.
+func (h *hybrid) setOwn(agent string, l runtime.Limits, fresh bool) error {
+	if err := h.setMemory(agent, l.Memory, fresh); err != nil {
 		return err
 	}
 	if err := writeAt(h.dirs["pids"], agent+"/pids.max", limit(l.Pids)); err != nil {
@@ -145,7 +146,7 @@ func (h *hybrid) unthrottle(id string) error {
 	return writeAt(h.dirs["cpu"], id+".a/cpu.cfs_quota_us", "-1")
 }
 
-func (h *hybrid) setMemory(agent string, bytes int64) error {
+func (h *hybrid) setMemory(agent string, bytes int64, fresh bool) error {
 	mem, value := h.dirs["memory"], "-1"
 	if bytes > 0 {
 		value = itoa(bytes)
@@ -154,11 +155,14 @@ func (h *hybrid) setMemory(agent string, bytes int64) error {
 	if h.memsw {
 		files = append(files, agent+"/memory.memsw.limit_in_bytes")
 	}
-	// memsw may never be below the other: lowered after it, raised before it.
-	// A fresh group has both unlimited, so the lowering order is tried first.
+	// memsw may never be below the other: lowered after it, raised before it. A fresh group has both
+	// unlimited; later limits are mostly raised, from what a spare or pooled box has.
+	if !fresh && h.memsw {
+		slices.Reverse(files)
+	}
 	err := writeAll(mem, files, value)
 	if errors.Is(err, unix.EINVAL) && len(files) == 2 {
-		files[0], files[1] = files[1], files[0]
+		slices.Reverse(files)
 		err = writeAll(mem, files, value)
 	}
 	if err == nil && h.tcp {
