@@ -6,7 +6,7 @@ tests pass, in a fresh box that gets the agent's one file. The advantage of a ro
 beside those of its group; rollouts that the platform spoiled are left out. While the policy is
 updated the boxes are suspended: they hold what they had and take no CPU.
 
-    pip install 'dsec[gym]'
+    pip install './sdk/python[gym]'
     DSEC_URL=http://127.0.0.1:7070 DSEC_API_KEY=… python3 grpo.py --updates 12
 """
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 )
 
 // Documents whose sh blocks are run, each as one session of bash in the repository's root
@@ -115,12 +116,28 @@ func runDocument(t *testing.T, doc string, before []string) {
 		_, out, _ := strings.Cut(got, fmt.Sprintf("::: %d\n", i-1))
 		out, _, _ = strings.Cut(out, "::: ")
 		for _, want := range strings.Split(strings.TrimSpace(b.text), "\n") {
-			_, rest, ok := strings.Cut(out, want)
+			rest, ok := after(out, want)
 			if !ok {
 				t.Errorf("%s:%d: the output lacks %q, or has it earlier:\n%s", doc, b.line, want, out)
 				break
 			}
 			out = rest
+		}
+	}
+}
+
+// after gives what comes behind the first place where text has want and does not go on with the same word: an exit code
+// of 1 is not in one of 137.
+func after(text, want string) (rest string, ok bool) {
+	inWord := func(s string, at int) bool {
+		return at >= 0 && at < len(s) && (unicode.IsLetter(rune(s[at])) || unicode.IsDigit(rune(s[at])))
+	}
+	for {
+		if _, text, ok = strings.Cut(text, want); !ok {
+			return "", false
+		}
+		if !inWord(want, len(want)-1) || !inWord(text, 0) {
+			return text, true
 		}
 	}
 }
