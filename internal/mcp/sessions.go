@@ -105,7 +105,7 @@ type listIn struct {
 
 type listOut struct {
 	failure
-	Sessions []sessionOut `json:"sessions,omitempty"`
+	Sessions []sessionOut `json:"sessions,omitzero"` // empty, not absent, when there are none
 	More     bool         `json:"more,omitempty" jsonschema:"there are more than are shown"`
 }
 
@@ -113,7 +113,7 @@ type listOut struct {
 const maxListed = 100
 
 func (s *Server) list(ctx context.Context, cn *connection, in listIn) (listOut, error) {
-	var out listOut
+	out := listOut{Sessions: []sessionOut{}}
 	if in.All {
 		live := []string{dsec.Pending, dsec.Scheduled, dsec.Running, dsec.Suspended}
 		for i, err := range cn.c.List(ctx, dsec.ListOptions{Phases: live, NewestFirst: true, PageSize: maxListed}) {

@@ -148,7 +148,7 @@ func TestMCPToolsByStdio(t *testing.T) {
 	if r := must(t, s, "stop", args{"session": id}); r.Phase != dsec.Completed {
 		t.Errorf("stop: %+v", r)
 	}
-	if r := must(t, s, "list", nil); len(r.Sessions) != 0 {
+	if r := must(t, s, "list", nil); r.Sessions == nil || len(r.Sessions) != 0 {
 		t.Errorf("list after the stop: %+v", r)
 	}
 }
