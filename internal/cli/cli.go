@@ -205,6 +205,11 @@ func nArgs(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
+// NoArgs refuses arguments, as wrong usage, for the commands of Hooks.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	return nArgs(0, 0, "no arguments")(cmd, args)
+}
+
 // writeAll writes and drops the error of a closed terminal or pipe, of which
 // nobody could be told.
 func writeAll(w io.Writer, s string) { _, _ = io.WriteString(w, s) }

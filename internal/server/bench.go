@@ -62,11 +62,11 @@ func newBench(env *cli.Env) *cobra.Command {
 	f.StringArrayVar(&b.upArgs, "up-arg", nil, "argument for the server that is started, such as --config=FILE")
 
 	cmd.AddCommand(&cobra.Command{
-		Use: "create", Short: "Create, create to first result, destroy", Args: cobra.NoArgs,
+		Use: "create", Short: "Create, create to first result, destroy", Args: cli.NoArgs,
 		Example: "  dsec bench create --peer bwrap,crun\n  dsec bench create --mode pooled --pattern open-loop --rate 100\n  dsec bench create --pattern burst --n 1000 --mem 16Mi --passes 3 -o json",
 		RunE:    b.with(func(ctx context.Context) ([]bench.Result, map[string]string, error) { return bench.Create(ctx, b.o) }),
 	}, &cobra.Command{
-		Use: "exec", Short: "Exec of `true` in a live box", Args: cobra.NoArgs,
+		Use: "exec", Short: "Exec of `true` in a live box", Args: cli.NoArgs,
 		Example: "  dsec bench exec\n  dsec bench exec --concurrency 4 --n 2000",
 		RunE: b.with(func(ctx context.Context) ([]bench.Result, map[string]string, error) {
 			r, err := bench.Exec(ctx, b.o)
@@ -80,7 +80,7 @@ func (b *benchRun) filesCommand() *cobra.Command {
 	var size spec.Bytes = 64 << 10
 	var big spec.Bytes
 	cmd := &cobra.Command{
-		Use: "files", Short: "A file's way up and down", Args: cobra.NoArgs,
+		Use: "files", Short: "A file's way up and down", Args: cli.NoArgs,
 		Example: "  dsec bench files --size 64Ki\n  dsec bench files --big 2Gi --spec big.yaml",
 		RunE: b.with(func(ctx context.Context) ([]bench.Result, map[string]string, error) {
 			if big > 0 {
@@ -102,7 +102,7 @@ func (b *benchRun) filesCommand() *cobra.Command {
 func (b *benchRun) densityCommand() *cobra.Command {
 	var kill bool
 	cmd := &cobra.Command{
-		Use: "density", Short: "Memory per idle box; adoption after kill -9", Args: cobra.NoArgs,
+		Use: "density", Short: "Memory per idle box; adoption after kill -9", Args: cli.NoArgs,
 		Example: "  dsec bench density --n 2000 --mem 8Mi --kill-daemon",
 		RunE: b.with(func(ctx context.Context) ([]bench.Result, map[string]string, error) {
 			if b.daemon == nil {

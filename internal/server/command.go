@@ -41,7 +41,7 @@ The file of --config (YAML) may have:
 		Example: `  dsec up
   dsec up --data-dir /srv/dsec --listen 127.0.0.1:7070 --config /etc/dsec.yaml
   DSEC_URL=http://127.0.0.1:7070 DSEC_API_KEY=$(cat /srv/dsec/api-key) dsec ps`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if c.DataDir, err = filepath.Abs(env.DataDir()); err != nil {
@@ -92,7 +92,7 @@ directories are removed; templates, keys and the record of sessions stay. The se
 boxes FAIL at the next start. It refuses while the server runs.`,
 		Example: `  dsec down
   dsec down --data-dir /srv/dsec`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := filepath.Abs(env.DataDir())
 			if err != nil {

@@ -180,7 +180,7 @@ func rangeText(what, ports string) string {
 // modeNote says what a rule needs beside itself.
 func modeNote(denied bool) string {
 	if denied {
-		return "acts with egress_policy: whitelist"
+		return "needs egress_policy: whitelist"
 	}
 	return ""
 }

@@ -252,7 +252,7 @@ func TestExplain(t *testing.T) {
 	if s := rules["192.0.0.8"]; s.Rule != "" || !strings.Contains(s.Note, "NAME:9443") {
 		t.Errorf("refused names: %+v", s)
 	}
-	if s := rules["denied.example.com"]; !strings.HasPrefix(s.Note, "acts with egress_policy: whitelist") {
+	if s := rules["denied.example.com"]; !strings.HasPrefix(s.Note, "needs egress_policy: whitelist") {
 		t.Errorf("a policy that denies: %+v", s)
 	}
 	if s := rules["x.githubusercontent.com"]; s.Note == "" {
