@@ -156,8 +156,11 @@ func (e *Env) root() *cobra.Command {
 	return root
 }
 
-// flagError names the flag that an unknown one was probably meant to be, and where they all are.
+// flagError says what a flag should have been: the name that an unknown one was probably meant to be, or where they all are.
 func flagError(cmd *cobra.Command, err error) error {
+	if strings.Contains(err.Error(), "missing unit in duration") {
+		return usagef("%w (write it with its unit: 5s, 2m, 1h30m)", err)
+	}
 	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
 	if !unknown && !strings.HasPrefix(err.Error(), "unknown shorthand flag") {
 		return usageError{err}

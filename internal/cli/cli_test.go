@@ -47,7 +47,7 @@ func TestUsage(t *testing.T) {
 		{"ps extra", "want no arguments"},
 		{"ps --phase NOPE", "want one of PENDING"},
 		{"ps -o xml", "want table or json"},
-		{"ps --no-such-flag", "unknown flag: --no-such-flag (see `dsec ps --help`)"}, {"create --memory 1Gi", "(did you mean --mem?)"}, {"ps --lablel a=b", "(did you mean --label?)"}, {"ps -Z", "see `dsec ps --help`"},
+		{"ps --no-such-flag", "unknown flag: --no-such-flag (see `dsec ps --help`)"}, {"create --memory 1Gi", "(did you mean --mem?)"}, {"ps --lablel a=b", "(did you mean --label?)"}, {"exec x --timeout 5 -- true", "write it with its unit: 5s"}, {"ps -Z", "see `dsec ps --help`"},
 		{"net explain a b", "want at most one SESSION"},
 		{"create --count 0", "want 1 or more"},
 		{"create --mem 2GB", "is not a size"},

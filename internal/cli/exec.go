@@ -87,7 +87,7 @@ func (e *Env) exec(ctx context.Context, id string, c dsec.Command, f *execFlags,
 // that is none, or --; what is left is the command with its own flags.
 func flagsAfter(cmd *cobra.Command, args []string) ([]string, error) {
 	if err := cmd.Flags().Parse(args[1:]); err != nil {
-		return nil, usageError{err}
+		return nil, flagError(cmd, err)
 	}
 	return cmd.Flags().Args(), nil
 }

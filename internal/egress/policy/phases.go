@@ -47,7 +47,7 @@ func CompilePhases(base Spec, phases map[string]Spec, first string, o Options) (
 		out.first = "setup"
 	}
 	if _, ok := out.byName[out.first]; !ok {
-		ps.add("phase", "name one of: "+out.list(), "%q is not a phase of this policy", first)
+		ps.add("phase", out.remedy(), "%q is not a phase of this policy", first)
 	}
 	if err := ps.err(); err != nil {
 		return nil, err
@@ -86,13 +86,6 @@ func (p *Phases) remedy() string {
 		return "use one of: " + strings.Join(names, ", ")
 	}
 	return "it has none: name phases in the spec, or send a whole network"
-}
-
-func (p *Phases) list() string {
-	if len(p.Names()) == 0 {
-		return "none (the policy has no phases)"
-	}
-	return strings.Join(p.Names(), ", ")
 }
 
 // phasesDocument is the stored form of Phases.
