@@ -63,7 +63,7 @@ func (f *Facade) create(w http.ResponseWriter, r *http.Request, standard int) er
 	c := CallerOf(r.Context())
 	got, err := f.cfg.Templates.Resolve(r.Context(), c, q.template)
 	if err != nil {
-		return err
+		return lackingTemplate(err, q.template)
 	}
 	req, err := f.request(q, got)
 	if err != nil {
@@ -104,6 +104,16 @@ func late(err error, t *Resolved, key string) error {
 		remedy = "ask again with the same Idempotency-Key: the sandbox is kept until it is ready"
 	}
 	return errdefs.Userf(errdefs.TimedOut, "start command of template "+t.ID, remedy, "the sandbox runs, but its start and ready commands took longer than %s", placing)
+}
+
+// interpreter is the template that the packages of the code interpreter ask for unless told otherwise. No server has it from the start.
+const interpreter = "code-interpreter-v1"
+
+func lackingTemplate(err error, id string) error {
+	if e := errdefs.From(err); id == interpreter && e.Reason == errdefs.NotFound {
+		return errdefs.Userf(errdefs.NotFound, e.Object, "make it once: docs/e2b.md, \"The code interpreter\"", "%s", e.Message)
+	}
+	return err
 }
 
 // tooLarge tells a sandbox that no waiting makes room for in the words of who asked: its size is its template's.

@@ -13,7 +13,7 @@ import (
 	"github.com/dsec-platform/dsec/internal/template"
 )
 
-// TestRoom: what can never fit is the request's fault and is not asked for again, what does not fit now is.
+// TestRoom: what can never fit is the request's fault and is not asked for again, what does not fit now is; and who lacks a template learns how to get it.
 func TestRoom(t *testing.T) {
 	ledger, err := sched.NewLedger(sched.Demand{Memory: 1 << 30, CPU: 1}, sched.Ratios{})
 	if err != nil {
@@ -32,6 +32,8 @@ func TestRoom(t *testing.T) {
 	}{
 		{tooLarge(errdefs.From(never), of), 400, "", "field templateID: template big is too large for this server"},
 		{never, 400, "", "can never fit"},
+		{lackingTemplate(errdefs.Userf(errdefs.NotFound, "template x", "did you mean y?", "is not here"), "x"), 404, "", "did you mean y?"},
+		{lackingTemplate(errdefs.Userf(errdefs.NotFound, "template "+interpreter, "build it", "is not here"), interpreter), 404, "", "docs/e2b.md"},
 		{tooLarge(errdefs.From(later), of), 503, "1", "left to promise"},
 	} {
 		rec := httptest.NewRecorder()
