@@ -106,24 +106,6 @@ func late(err error, t *Resolved, key string) error {
 	return errdefs.Userf(errdefs.TimedOut, "start command of template "+t.ID, remedy, "the sandbox runs, but its start and ready commands took longer than %s", placing)
 }
 
-// interpreter is the template that the packages of the code interpreter ask for unless told otherwise. No server has it from the start.
-const interpreter = "code-interpreter-v1"
-
-func lackingTemplate(err error, id string) error {
-	if e := errdefs.From(err); id == interpreter && e.Reason == errdefs.NotFound {
-		return errdefs.Userf(errdefs.NotFound, e.Object, "make it once: docs/e2b.md, \"The code interpreter\"", "%s", e.Message)
-	}
-	return err
-}
-
-// tooLarge tells a sandbox that no waiting makes room for in the words of who asked: its size is its template's.
-func tooLarge(err *errdefs.Error, t *Resolved) error {
-	if err.Reason != errdefs.NodeFull || err.Class != errdefs.User {
-		return err
-	}
-	return errdefs.Userf(errdefs.InvalidArgument, "field templateID", "build the template with a smaller cpuCount and memoryMB, or use a larger machine", "template %s is too large for this server: %s", t.ID, err.Message)
-}
-
 var idempotencyKey = regexp.MustCompile(`^[a-z0-9-]{1,255}$`)
 
 // digestOf is over everything that a request asks for, secrets included. The fields of an object are hashed in the order of their names.
