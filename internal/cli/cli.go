@@ -118,8 +118,8 @@ socket dsec.sock in the data directory (--data-dir or DSEC_DATA_DIR).
 
 -o json prints one JSON value: a list, also of one, where a command is about any
 number of things (create, ps, inspect, stop, spec lint, template ls, …), an
-object where it is about one (exec, version, template show, …). What is followed
-(logs --follow, net log) and bench print one object a line.
+object where it is about one (exec, version, template show, …). What comes one after
+the other (net log, bench) is one object a line.
 
 Exit codes: 0 success; 1 failed (class user, limit or policy); 2 wrong usage;
 125 the platform failed (class infrastructure). run, exec and shell give the

@@ -159,7 +159,7 @@ func (e *Env) netLog(ctx context.Context, c *dsec.Client, q *dsecv1.LogRequest) 
 			return dsec.AsError(err)
 		}
 		if e.JSON() {
-			if err := printMessage(e.Out, r.GetDecision()); err != nil {
+			if err := printLine(e.Out, r.GetDecision()); err != nil {
 				return err
 			}
 			continue

@@ -64,6 +64,12 @@ func raw(m proto.Message) json.RawMessage {
 
 func printMessage(w io.Writer, m proto.Message) error { return printJSON(w, raw(m)) }
 
+// printLine writes one of many values that come one after the other: JSON on a line of its own.
+func printLine(w io.Writer, m proto.Message) error {
+	_, err := w.Write(append(raw(m), '\n'))
+	return err
+}
+
 func printMessages[M proto.Message](w io.Writer, ms []M) error {
 	list := make([]json.RawMessage, 0, len(ms))
 	for _, m := range ms {

@@ -71,7 +71,7 @@ func TestAllowedNamesAndNothingElse(t *testing.T) {
 	if _, err := s.Run(t.Context(), dsec.Command{Argv: []string{"curl", "-sS", "--max-time", "5", "http://evil.test/"}, OpID: "the-culprit"}); err != nil {
 		t.Error(err)
 	}
-	if out, err := r.cli("net", "log", s.ID(), "--denied", "-o", "json"); err != nil || !strings.Contains(out, `"op":"the-culprit"`) && !strings.Contains(out, `"op": "the-culprit"`) {
+	if out, err := r.cli("net", "log", s.ID(), "--denied", "-o", "json"); err != nil || !strings.Contains(out, `"op":"the-culprit"`) {
 		t.Errorf("log: %v %s", err, out)
 	}
 
