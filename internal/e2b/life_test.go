@@ -2,6 +2,7 @@ package e2b_test
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -179,14 +180,15 @@ func TestOthersSandboxes(t *testing.T) {
 func TestIdempotencyKey(t *testing.T) {
 	needsServer(t)
 	const body = `{"templateID":"base","timeout":30,"metadata":{"a":"b"}}`
-	a := call(t, 201, "POST", "/v2/sandboxes", body, "Idempotency-Key: once-1")
-	if b := call(t, 201, "POST", "/v2/sandboxes", body, "Idempotency-Key: once-1"); a.get("sandboxID") != b.get("sandboxID") {
+	once := "Idempotency-Key: " + strings.ToLower(rand.Text()) // another run's key stands for what has ended
+	a := call(t, 201, "POST", "/v2/sandboxes", body, once)
+	if b := call(t, 201, "POST", "/v2/sandboxes", body, once); a.get("sandboxID") != b.get("sandboxID") {
 		t.Errorf("%s, then %s", a.body, b.body)
 	}
-	call(t, 409, "POST", "/v2/sandboxes", `{"templateID":"base","timeout":31}`, "Idempotency-Key: once-1")
+	call(t, 409, "POST", "/v2/sandboxes", `{"templateID":"base","timeout":31}`, once)
 	call(t, 400, "POST", "/v2/sandboxes", body, "Idempotency-Key: Not One")
 	call(t, 204, "DELETE", "/sandboxes/"+a.get("sandboxID"), "")
-	call(t, 409, "POST", "/v2/sandboxes", body, "Idempotency-Key: once-1")
+	call(t, 409, "POST", "/v2/sandboxes", body, once)
 }
 
 // TestRefusals: what is not there is refused by name, with a client's error.
