@@ -3,6 +3,7 @@ package envd
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -132,7 +133,11 @@ func (h *Handler) intercept(next connect.ServerFunc) connect.ServerFunc {
 
 // logFailure logs the platform's failures. Requests are not logged: they hold secrets.
 func (h *Handler) logFailure(ctx context.Context, what string, err error) {
-	if e := errdefs.From(err); e.Class == errdefs.Infrastructure && ctx.Err() == nil {
+	e := errdefs.From(err)
+	if ce, ok := errors.AsType[*connect.Error](err); ok { // the library's own: most are the client's affair
+		e = fromConnect(ce)
+	}
+	if e.Class == errdefs.Infrastructure && ctx.Err() == nil {
 		h.log.LogAttrs(ctx, slog.LevelError, "request failed", slog.String("call", what), slog.String("sandbox", sandboxOf(ctx).ID),
 			slog.String("reason", string(e.Reason)), slog.String("error", e.Error()))
 	}

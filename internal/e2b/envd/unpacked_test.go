@@ -2,8 +2,12 @@ package envd
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"log/slog"
 	"testing"
+
+	"connectrpc.com/connect/v2"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
 )
@@ -15,5 +19,21 @@ func TestUnpackedIsBounded(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && errdefs.From(err).Reason != want {
 			t.Errorf("%d bytes: %v", size, err)
 		}
+	}
+}
+
+// TestClientsFaultsAreNotLogged: only the platform's own failures are for the operator's eyes.
+func TestClientsFaultsAreNotLogged(t *testing.T) {
+	var out bytes.Buffer
+	h := &Handler{log: slog.New(slog.NewTextHandler(&out, nil))}
+	for _, code := range []connect.Code{connect.CodeResourceExhausted, connect.CodeInvalidArgument, connect.CodeUnimplemented} {
+		h.logFailure(t.Context(), "x", connect.NewError(code, "the client's"))
+	}
+	if out.Len() > 0 {
+		t.Errorf("%s", &out)
+	}
+	h.logFailure(t.Context(), "x", errors.New("unforeseen"))
+	if out.Len() == 0 {
+		t.Error("a failure of the platform is not logged")
 	}
 }
