@@ -40,7 +40,7 @@ func TestVersionsAndNames(t *testing.T) {
 			t.Errorf("%s = %v, %v", ref, got, err)
 		}
 	}
-	for ref, hint := range map[string]string{"pyy": "did you mean py?", "py@fffff": "there is no such version", "zzz": "template list", "py@../../x": "no such version"} {
+	for ref, hint := range map[string]string{"pyy": "did you mean py?", "py@fffff": "there is no such version (`dsec template ls` lists", "zzz": "template ls", "py@../../x": "no such version"} {
 		if _, err := s.Get(ctx, ref); !errors.Is(err, errdefs.ErrNotFound) || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%s: %v", ref, err)
 		}

@@ -12,7 +12,7 @@ func (s *Local) notFound(ref, name string) error {
 	var near []string
 	for _, n := range names {
 		if n == name {
-			return errdefs.Userf(errdefs.NotFound, "template "+ref, "see: dsec template show "+name, "there is no such version")
+			return errdefs.Userf(errdefs.NotFound, "template "+ref, "`dsec template ls` lists the versions", "there is no such version")
 		}
 		if strings.HasPrefix(n, name) || strings.HasPrefix(name, n) || distance(n, name) <= 1+len(name)/4 {
 			near = append(near, n)
