@@ -113,7 +113,14 @@ func (o *op) overwrite() (*unix.Stat_t, error) {
 	if !isReg(&st) {
 		return nil, unix.ENXIO
 	}
-	if err := o.room(fd); err != nil {
+	if err := o.room(fd, st.Blocks*512); err != nil { // the old content is still there
+		return nil, err
+	}
+	as := o.as
+	if o.led {
+		as = o.asOwner
+	}
+	if err := as(func() error { return unix.Ftruncate(fd, 0) }); err != nil {
 		return nil, err
 	}
 	err = o.as(func() error {
@@ -167,7 +174,7 @@ func (o *op) openToWrite() (int, error) {
 // openIn opens an old file without asking to make it: where everybody may write, the kernel
 // refuses that even to root when the file is somebody else's.
 func (o *op) openIn(dirfd int, name string, flags int) (int, error) {
-	flags |= unix.O_WRONLY | unix.O_TRUNC | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	flags |= unix.O_WRONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 	fd, err := unix.Openat(dirfd, name, flags, 0)
 	if err != unix.ENOENT || o.req.NoCreate {
 		return fd, err

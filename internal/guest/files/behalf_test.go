@@ -43,6 +43,15 @@ func TestOnBehalf(t *testing.T) {
 	if got, _ := os.ReadFile(at("hard")); string(got) != "new" || owner("hard") != 1234 {
 		t.Errorf("%q of %d", got, owner("hard"))
 	}
+	// What cannot fit is refused before the old content is touched.
+	large := req(guestproto.FileRequest{Path: at("roots")})
+	large.Size = 1 << 60
+	if _, err := c.write(large, []byte("x")); err == nil {
+		t.Error("an exbibyte fits")
+	}
+	if got, _ := os.ReadFile(at("hard")); string(got) != "new" {
+		t.Errorf("a refused write left %q", got)
+	}
 	// New files, and the directories on their way, are the user's; those that were there are not.
 	info, err := c.write(req(guestproto.FileRequest{Path: at("a/b/f"), Parents: true}), []byte("x"))
 	if err != nil || info.UID != 1234 || info.Mode != 0o644 || owner("a") != 1234 || owner("a/b") != 1234 || owner(".") != 0 {

@@ -42,7 +42,7 @@ func (o *op) replace() (*unix.Stat_t, error) {
 		return nil, err
 	}
 	defer t.discard()
-	if err := o.room(t.dirfd); err != nil {
+	if err := o.room(t.dirfd, 0); err != nil {
 		return nil, err
 	}
 	if err := o.copyIn(func(p []byte) error { return writeAll(t.fd, p) }); err != nil {
@@ -82,7 +82,7 @@ func (o *op) appendTo() (*unix.Stat_t, error) {
 	if o.req.Offset > 0 && o.req.Offset != st.Size {
 		return nil, conflict("path "+o.req.Path, "the file has "+itoa(int(st.Size))+" bytes, the append was to begin at "+itoa(int(o.req.Offset)), "stat the file and go on from its size")
 	}
-	if err := o.room(fd); err != nil {
+	if err := o.room(fd, 0); err != nil {
 		return nil, err
 	}
 	written := int64(0)
@@ -104,13 +104,13 @@ func (o *op) appendTo() (*unix.Stat_t, error) {
 	return &st, unix.Fstat(fd, &st)
 }
 
-// room refuses early what was announced larger than the disk's free space.
-func (o *op) room(fd int) error {
+// room refuses early what was announced larger than the disk's free space and what the write itself frees of it.
+func (o *op) room(fd int, frees int64) error {
 	var st unix.Statfs_t
 	if o.req.Size <= 0 || unix.Fstatfs(fd, &st) != nil || st.Blocks == 0 {
 		return nil // nothing announced, or a file system without limit
 	}
-	if free := int64(st.Bavail) * st.Bsize; o.req.Size > free {
+	if free := int64(st.Bavail)*st.Bsize + frees; o.req.Size > free {
 		return diskFull("path "+o.req.Path, itoa(int(o.req.Size))+" bytes do not fit into "+itoa(int(free))+" free bytes")
 	}
 	return nil
