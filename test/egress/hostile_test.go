@@ -217,8 +217,8 @@ func TestWaysOut(t *testing.T) {
 						}
 					}
 				}
+				before, worst := r.calm(), outcome{}
 				r.DNS.Asked()
-				before, worst := r.Uplink(), outcome{}
 				for _, o := range r.attempts(s, user, list) {
 					t.Logf("%-9s %-4s %8.2f ms  %-40s %s", p.name, user, o.ms, o.label, o.said)
 					if o.went() || o.said == "HUNG" || strings.Contains(o.said, "timed out") {

@@ -140,3 +140,18 @@ func figure(t *testing.T, format string, args ...any) {
 	t.Helper()
 	t.Logf("FIGURE "+format, args...)
 }
+
+// calm waits until what is allowed has come to its end on the uplink too, and gives the packets up to then.
+func (r *rig) calm() int64 {
+	r.t.Helper()
+	r.eventually(20*time.Second, "connections have ended", func() bool { return r.metric("dsec_egress_connections") == 0 })
+	before := r.Uplink()
+	r.eventually(20*time.Second, "no packet leaves", func() bool {
+		time.Sleep(200 * time.Millisecond)
+		now := r.Uplink()
+		quiet := now == before
+		before = now
+		return quiet
+	})
+	return before
+}
