@@ -50,8 +50,14 @@ func (s *spares) count() int {
 	return len(s.ready)
 }
 
-// poke is told when a create has ended.
-func (s *spares) poke() { signal(s.created) }
+// poke is told when a create has ended. A box that went away before it is of no account then.
+func (s *spares) poke() {
+	select {
+	case <-s.freed:
+	default:
+	}
+	signal(s.created)
+}
 
 // vacated is told when a box is going away.
 func (s *spares) vacated() { signal(s.freed) }

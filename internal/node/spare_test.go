@@ -77,6 +77,26 @@ func TestSparesServeCreates(t *testing.T) {
 	}, withSpares(3))
 }
 
+// After a create the spares are left alone for a while, unless a box goes away meanwhile: its
+// first op needs the processors.
+func TestSparesWaitForALull(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.create("first")
+		r.spares(4)
+		r.destroy("first") // before the next create: no reason to hurry after that
+		r.create("second")
+		synctest.Wait()
+		if n := r.node.spares.count(); n != 3 {
+			t.Errorf("%d spares right after a create, want 3", n)
+		}
+		r.destroy("second")
+		synctest.Wait()
+		if n := r.node.spares.count(); n != 4 {
+			t.Errorf("%d spares when a box went away, want 4", n)
+		}
+	}, withSpares(4))
+}
+
 // When more is asked for than there is, boxes are made from the start; none is given twice.
 func TestSparesUsedUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
