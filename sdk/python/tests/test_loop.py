@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
 
@@ -103,6 +104,60 @@ async def test_a_cancelled_create_leaves_nothing(async_client: dsec.AsyncClient)
         while [s async for s in async_client.list(job=job) if s.live]:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)
+
+
+async def test_a_cancelled_command_is_killed(async_session: dsec.AsyncSession) -> None:
+    await async_session.exec("true")
+    background = await async_session.spawn("sleep 4242")
+    mine = asyncio.ensure_future(async_session.exec("sleep 4242", op_id="mine"))
+    heard: list[bytes] = []
+    for pause in (0.0, 0.002, 0.02, 0.3):
+        for hear in (None, heard.append):
+            call = async_session.exec("echo begun; setsid sleep 777 & sleep 777", on_stdout=hear)
+            task = asyncio.ensure_future(call)
+            await asyncio.sleep(pause)
+            begun = time.monotonic()
+            assert task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert time.monotonic() - begun < 3
+    # asyncio's own time-outs cancel too.
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(async_session.exec("sleep 777"), 0.3)
+
+    def fail(_: bytes) -> None:
+        raise ValueError("not what was expected")
+
+    with pytest.raises(ValueError):
+        await async_session.exec("echo x; sleep 777", on_stdout=fail)
+    mine.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await mine
+    deadline = time.monotonic() + 10
+    count = "grep -lz '^%s$' /proc/[0-9]*/cmdline 2>/dev/null | wc -l"
+    while (left := (await async_session.exec(count % 777)).stdout.strip()) != "0":
+        assert time.monotonic() < deadline, left
+        await asyncio.sleep(0.1)
+    running = {o.op_id for o in await async_session.operations() if o.running}
+    assert running == {background.op_id, "mine"}
+
+
+def test_an_interrupted_command_is_killed(session: dsec.Session) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        with pytest.raises(KeyboardInterrupt):
+            session.exec("sleep 777")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    deadline = time.monotonic() + 10
+    while any(o.running for o in session.operations()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_one_client_serves_several_loops() -> None:

@@ -47,6 +47,12 @@ class AsyncRpc:
 
         return await self.retry(once, safe)
 
+    async def once(
+        self, method: str, message: Mapping[str, Any], timeout: float
+    ) -> _wire.Message:
+        """Makes a call that is not repeated, whatever becomes of it."""
+        return await self._read(await self._post(method, await self._write(message), timeout))
+
     async def _post(self, method: str, body: bytes, timeout: float | None) -> bytes:
         answer = await self.transport.request("POST", "/dsec.v1." + method, _JSON, body, timeout)
         if answer.status != 200:

@@ -23,6 +23,9 @@ from .files import AsyncFiles
 from .process import AsyncProcess
 from .rpc import QUICK, AsyncRpc
 
+#: Seconds for which a call that was given up waits for the server to kill its command.
+_GIVE_UP = 5.0
+
 
 class AsyncSession:
     """A session: run commands in it, move files, suspend it, stop it.
@@ -75,6 +78,10 @@ class AsyncSession:
         command that fails is a :class:`dsec.CommandError`. The same ``op_id`` and command
         never run twice: a lost connection is repeated and gives the one result.
 
+        A call that is given up, because it is cancelled, interrupted or a callback fails, kills
+        its command's whole process tree. One with an ``op_id`` of the caller's goes on, for it
+        can be asked for: ``session.process(op_id)``. So does what :meth:`start` or :meth:`spawn` began.
+
         >>> async with client.create() as session:
         ...     print((await session.exec(["sh", "-c", "exit 3"])).exit_code)
         ...     print((await session.exec("cat", stdin="typed")).stdout)
@@ -96,16 +103,39 @@ class AsyncSession:
             max_output=max_output,
             kill_on_output_limit=kill_on_output_limit,
         )
-        if on_stdout is not None or on_stderr is not None:
-            result = await self._follow(m, on_stdout, on_stderr)
-        else:
-            answer = await self._rpc.call(
-                "ExecService/Run",
-                {"session_id": self.id, "command": m},
-                timeout=None if timeout is None else timeout + QUICK,
-            )
-            result = ExecResult.read(answer.get("result") or {})
+        try:
+            if on_stdout is not None or on_stderr is not None:
+                result = await self._follow(m, on_stdout, on_stderr)
+            else:
+                answer = await self._rpc.call(
+                    "ExecService/Run",
+                    {"session_id": self.id, "command": m},
+                    timeout=None if timeout is None else timeout + QUICK,
+                )
+                result = ExecResult.read(answer.get("result") or {})
+        except DSecError:
+            raise
+        except (*aio.Abandoned, Exception):
+            if op_id is None:  # nobody else can ask for it
+                await aio.finally_do(lambda: self._give_up(m["op_id"]))
+            raise
         return result.check() if check else result
+
+    async def _give_up(self, op_id: str) -> None:
+        """Kills a command that nobody waits for any more, also one that is only about to begin."""
+        pauses = [0.05, 0.2, 0.5]
+        while True:
+            try:
+                await self._rpc.once(
+                    "ExecService/Signal",
+                    {"session_id": self.id, "op_id": op_id, "signal": "SIGKILL", "tree": True},
+                    _GIVE_UP,
+                )
+                return
+            except DSecError as e:
+                if e.reason != "op_unknown" or not pauses:
+                    return  # it has ended, or the server does not answer: the caller's failure counts
+            await aio.sleep(pauses.pop(0))
 
     async def _follow(
         self,

@@ -48,6 +48,12 @@ class Rpc:
 
         return self.retry(once, safe)
 
+    def once(
+        self, method: str, message: Mapping[str, Any], timeout: float
+    ) -> _wire.Message:
+        """Makes a call that is not repeated, whatever becomes of it."""
+        return self._read(self._post(method, self._write(message), timeout))
+
     def _post(self, method: str, body: bytes, timeout: float | None) -> bytes:
         answer = self.transport.request("POST", "/dsec.v1." + method, _JSON, body, timeout)
         if answer.status != 200:

@@ -44,7 +44,7 @@ async def run(
                 op_id=op_id,
             )
         except asyncio.CancelledError:
-            # A call that nobody waits for does not end the command by itself.
+            # A command with an id of one's own goes on when nobody waits for it any more.
             with anyio.move_on_after(10, shield=True):
                 await session.process(op_id).kill()
             raise
