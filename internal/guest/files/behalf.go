@@ -97,66 +97,83 @@ func (o *op) makeIn(dirfd int, name string, mode uint32) error {
 	return o.own(fd)
 }
 
-// overwrite writes into the file itself, new or old, and gives it to the user. A client that goes
-// away leaves what has come.
+// overwrite writes into the file itself, new or old, and gives it to the user. Of a write that
+// fails nothing stays: no new file, and no part of what came in an old one.
 func (o *op) overwrite() (*unix.Stat_t, error) {
-	fd := -1
-	err := o.as(func() (err error) { fd, err = o.openToWrite(); return err })
+	var f inPlace
+	err := o.as(func() (err error) { f, err = o.openToWrite(); return err })
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, err
-	}
-	if !isReg(&st) {
-		return nil, unix.ENXIO
-	}
-	if err := o.room(fd, st.Blocks*512); err != nil { // the old content is still there
-		return nil, err
-	}
+	defer f.close()
 	as := o.as
 	if o.led {
 		as = o.asOwner
 	}
-	if err := as(func() error { return unix.Ftruncate(fd, 0) }); err != nil {
+	var st unix.Stat_t
+	if err := o.fill(&f, as, &st); err != nil {
+		_ = as(func() error { f.undo(); return nil })
 		return nil, err
 	}
-	err = o.as(func() error {
-		if err := o.own(fd); err != nil {
+	return &st, unix.Fstat(f.fd, &st)
+}
+
+func (o *op) fill(f *inPlace, as func(func() error) error, st *unix.Stat_t) error {
+	if err := unix.Fstat(f.fd, st); err != nil {
+		return err
+	}
+	if !isReg(st) {
+		return unix.ENXIO
+	}
+	if err := o.room(f.fd, st.Blocks*512); err != nil { // the old content is still there
+		return err
+	}
+	if err := as(func() error { return unix.Ftruncate(f.fd, 0) }); err != nil {
+		return err
+	}
+	f.emptied = true
+	err := o.as(func() error {
+		if err := o.own(f.fd); err != nil {
 			return err
 		}
-		return o.setAttrs(fd)
+		return o.setAttrs(f.fd)
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := o.copyIn(func(p []byte) error { return writeAll(fd, p) }); err != nil {
-		return nil, err
-	}
-	return &st, unix.Fstat(fd, &st)
+	return o.copyIn(func(p []byte) error {
+		err := writeAll(f.fd, p)
+		if err == nil {
+			f.written += int64(len(p))
+		}
+		return err
+	})
 }
 
 // openToWrite opens the file with root's power, or behind a link that root does not stand for
 // with the user's own. What is opened by the latter keeps its owner.
-func (o *op) openToWrite() (int, error) {
+func (o *op) openToWrite() (inPlace, error) {
+	f := inPlace{fd: -1, dirfd: -1}
 	if strings.HasSuffix(o.path, "/") {
-		return -1, unix.EISDIR
+		return f, unix.EISDIR
 	}
 	p, err := o.lead(o.path)
 	if err != nil {
-		return -1, err
+		return f, err
 	}
-	defer unix.Close(p.dirfd)
+	defer func() {
+		if f.dirfd < 0 {
+			unix.Close(p.dirfd)
+		}
+	}()
 	if _, after := first(p.rest); p.missing && after != "" {
-		return -1, unix.ENOENT
+		return f, unix.ENOENT
 	}
 	if !p.theirs {
-		return o.openIn(p.dirfd, p.rest, unix.O_NOFOLLOW)
+		err := o.openIn(&f, p.dirfd, p.rest, unix.O_NOFOLLOW)
+		return f, err
 	}
-	fd := -1
-	err = o.asOwner(func() (err error) {
+	err = o.asOwner(func() error {
 		var st unix.Stat_t
 		if unix.Lstat(o.path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
 			user := op{who: *o.owner}
@@ -164,26 +181,33 @@ func (o *op) openToWrite() (int, error) {
 				return err
 			}
 		}
-		fd, err = o.openIn(p.dirfd, p.rest, 0)
-		return err
+		return o.openIn(&f, p.dirfd, p.rest, 0)
 	})
 	o.led = err == nil
-	return fd, err
+	return f, err
 }
 
 // openIn opens an old file without asking to make it: where everybody may write, the kernel
-// refuses that even to root when the file is somebody else's.
-func (o *op) openIn(dirfd int, name string, flags int) (int, error) {
+// refuses that even to root when the file is somebody else's. Where there is none it makes one.
+func (o *op) openIn(f *inPlace, dirfd int, name string, flags int) (err error) {
 	flags |= unix.O_WRONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
-	fd, err := unix.Openat(dirfd, name, flags, 0)
+	f.fd, err = unix.Openat(dirfd, name, flags, 0)
 	if err != unix.ENOENT || o.req.NoCreate {
-		return fd, err
+		return err
 	}
 	mode := o.req.Mode & 0o7777
 	if mode == 0 {
 		mode = 0o644
 	}
-	return unix.Openat(dirfd, name, flags|unix.O_CREAT, mode)
+	f.fd, err = unix.Openat(dirfd, name, flags|unix.O_CREAT|unix.O_EXCL, mode)
+	if err == unix.EEXIST { // a link to nowhere, or another op was faster
+		f.fd, err = unix.Openat(dirfd, name, flags|unix.O_CREAT, mode)
+		return err
+	}
+	if err == nil {
+		f.dirfd, f.name = dirfd, name
+	}
+	return err
 }
 
 // asOwner runs fn with the power of the user alone.

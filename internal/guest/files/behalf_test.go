@@ -87,6 +87,48 @@ func TestOnBehalf(t *testing.T) {
 	}
 }
 
+// TestBehalfLeavesNothing of a write that fails: no part of what came, and no empty file.
+func TestBehalfLeavesNothing(t *testing.T) {
+	needRoot(t)
+	c := start(t)
+	dir := t.TempDir()
+	must(t, unix.Mount("dsec-test", dir, "tmpfs", 0, "size=4m,mode=755"))
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	must(t, os.Mkdir(filepath.Join(dir, "mine"), 0o755))
+	must(t, os.Symlink("mine", filepath.Join(dir, "planted")))
+	for _, name := range []string{"mine", "planted"} {
+		must(t, os.Lchown(filepath.Join(dir, name), 1234, 1234))
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "old"), make([]byte, 1000), 0o600))
+	free := func() uint64 {
+		var st unix.Statfs_t
+		must(t, unix.Statfs(dir, &st))
+		return st.Bfree
+	}
+	before := free()
+	for _, name := range []string{"new", "old", "mine/new", "planted/new"} {
+		for _, size := range []int64{-1, 1 << 60, 9} { // does not fit, cannot fit, ends early
+			data := make([]byte, 8<<20)
+			if size == 9 {
+				data = data[:5]
+			}
+			req := guestproto.FileRequest{Path: filepath.Join(dir, name), User: "1234", Behalf: true, Size: size}
+			if _, err := c.write(req, data); err == nil {
+				t.Errorf("%s of %d bytes was written", name, size)
+			}
+			if st, err := os.Stat(req.Path); name != "old" && !os.IsNotExist(err) {
+				t.Errorf("%s of %d bytes stays: %v %v", name, size, st, err)
+			}
+		}
+	}
+	if after := free(); after < before {
+		t.Errorf("%d blocks are taken", before-after)
+	}
+	if _, err := c.write(guestproto.FileRequest{Path: filepath.Join(dir, "planted/new"), User: "1234", Behalf: true, Size: -1}, make([]byte, 3<<20)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestBehalfIsNotLed: a planted link does not lead root's power.
 func TestBehalfIsNotLed(t *testing.T) {
 	needRoot(t)
