@@ -16,6 +16,8 @@ type Config struct {
 	Sandboxes *Sandboxes
 	// Envd serves what is addressed to EnvdPort of a box; nil refuses it.
 	Envd http.Handler
+	// Signed tells whether a request to Envd carries, instead of the token, a signature made with it; nil: none does.
+	Signed func(r *http.Request, token string) bool
 	// Templates resolves and serves templates; nil refuses creates and the calls about templates.
 	Templates Templates
 	// Runtimes are the runtimes that a template's spec may name; none means native alone.
@@ -86,7 +88,8 @@ func (f *Facade) serveBox(w http.ResponseWriter, r *http.Request, c api.FacadeCa
 }
 
 // admitToBox finds the box of a request at a bounded rate: of the box's project for who shows one of
-// the box's tokens, else of strangers. To a stranger a box that does not exist is one that it may not use.
+// the box's tokens, else of strangers. To a stranger a box that does not exist is one that it may not use;
+// nor is it looked for, where no right is proven: how long that took would tell whether it is there.
 func (f *Facade) admitToBox(r *http.Request, c api.FacadeCaller, id string, port int) (*Target, error) {
 	boxes := f.cfg.Sandboxes
 	proven := boxes.opens(r, id, port)
@@ -94,6 +97,10 @@ func (f *Facade) admitToBox(r *http.Request, c api.FacadeCaller, id string, port
 		if err := c.Allow(""); err != nil {
 			return nil, err
 		}
+	}
+	// A port may be public: that is the box's to say.
+	if !proven && (port == EnvdPort || port == 0) && (f.cfg.Signed == nil || !f.cfg.Signed(r, boxes.tokens.Envd(id))) {
+		return boxes.nowhere(id, port), nil
 	}
 	t, err := boxes.target(r.Context(), id, port)
 	if err != nil || !proven {

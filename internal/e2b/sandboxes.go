@@ -33,18 +33,21 @@ func NewSandboxes(c Control, t *Tokens) *Sandboxes { return &Sandboxes{c, t} }
 func (s *Sandboxes) target(ctx context.Context, id string, port int) (*Target, error) {
 	got, err := s.control.Locate(ctx, id)
 	switch {
-	case errors.Is(err, errdefs.ErrNotFound):
-		return &Target{ID: Clip(id), Port: port, boxes: s}, nil
-	case err != nil:
+	case err != nil && !errors.Is(err, errdefs.ErrNotFound):
 		return nil, err
-	case !isSandbox(got):
-		return &Target{ID: id, Port: port, boxes: s}, nil
+	case err != nil || !isSandbox(got):
+		return s.nowhere(id, port), nil
 	}
 	t := &Target{ID: id, Project: got.Project, Port: port, boxes: s, labels: got.Labels}
 	if !over(got) {
 		t.session = got
 	}
 	return t, nil
+}
+
+// nowhere is the target of a request to a sandbox that does not exist, as far as the caller may know.
+func (s *Sandboxes) nowhere(id string, port int) *Target {
+	return &Target{ID: Clip(id), Port: port, boxes: s}
 }
 
 // opens tells whether the request carries a token for that port of that sandbox, be there one or not.

@@ -4,6 +4,7 @@ import (
 	"github.com/dsec-platform/dsec/internal/build"
 	"github.com/dsec-platform/dsec/internal/control"
 	"github.com/dsec-platform/dsec/internal/e2b"
+	"github.com/dsec-platform/dsec/internal/e2b/envd"
 	"github.com/dsec-platform/dsec/internal/e2b/tmpl"
 )
 
@@ -14,5 +15,5 @@ func (s *server) facade(ctl *control.Control, builds *build.Service) (*e2b.Facad
 		return nil, err
 	}
 	boxes := e2b.NewSandboxes(ctl, tokens)
-	return e2b.New(e2b.Config{Sandboxes: boxes, Templates: tmpl.New(builds, s.log), Envd: s.envd(), Domain: s.domain(), Network: s.cfg.File.Egress.Standard, Logger: s.log}), nil
+	return e2b.New(e2b.Config{Sandboxes: boxes, Templates: tmpl.New(builds, s.log), Envd: s.envd(), Signed: envd.Signed, Domain: s.domain(), Network: s.cfg.File.Egress.Standard, Logger: s.log}), nil
 }

@@ -55,6 +55,19 @@ func readQuery(r *http.Request, s *Sandbox, op string) (q fileQuery, err error) 
 	return q, checkUser(q.user)
 }
 
+// Signed tells whether a request for a file is one that a signature allows, made with the token.
+func Signed(r *http.Request, token string) bool {
+	op := opRead
+	if r.Method == http.MethodPost {
+		op = opWrite
+	}
+	if r.URL.Path != "/files" || r.Header.Get(headerToken) != "" {
+		return false
+	}
+	_, err := readQuery(r, &Sandbox{Token: token}, op)
+	return err == nil
+}
+
 // sign gives the signature of a use of a file. An expiry of "" is none.
 func sign(path, op, user, token, expiry string) string {
 	text := path + ":" + op + ":" + user + ":" + token
