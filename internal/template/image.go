@@ -70,7 +70,7 @@ func (b *build) imageError(err error) error {
 		return err
 	}
 	if b.req.Source.Kind == Registry {
-		return registryError(b.req.Source.Ref, err)
+		return b.s.registryError(b.req.Source.Ref, err)
 	}
 	return badImage(b.req.Source, err)
 }

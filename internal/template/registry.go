@@ -3,6 +3,7 @@ package template
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"strings"
 
@@ -56,7 +57,7 @@ func (s *Local) fromRegistry(ctx context.Context, src Source, p v1.Platform) (v1
 	}
 	img, err := remote.Image(ref, append(access(ctx, src, listed), remote.WithPlatform(p))...)
 	if err != nil {
-		return nil, registryError(src.Ref, err)
+		return nil, s.registryError(src.Ref, err)
 	}
 	return img, nil
 }
@@ -76,8 +77,11 @@ func access(ctx context.Context, src Source, listed bool) []remote.Option {
 }
 
 // registryError tells a wrong request from a registry that is away.
-func registryError(ref string, err error) error {
+func (s *Local) registryError(ref string, err error) error {
 	object := "image " + ref
+	if e, ok := errors.AsType[*net.DNSError](err); ok {
+		return s.unresolved(object, e, err)
+	}
 	if e, ok := errors.AsType[*errdefs.Error](err); ok && e.Reason == errdefs.Forbidden { // by the guard
 		return errdefs.Policyf(errdefs.Forbidden, object, e.Remedy, "%s: %s", e.Object, e.Message)
 	}
@@ -96,6 +100,24 @@ func registryError(ref string, err error) error {
 	return e
 }
 
+// unresolved is an image whose registry's name, or that of the service which the registry sends us to, leads
+// nowhere: a wrong name, unless the operator chose it. The resolver's own words name the node's name servers.
+func (s *Local) unresolved(object string, e *net.DNSError, err error) error {
+	op, ok := errors.AsType[*net.OpError](err)
+	ours := ok && op.Op == "proxyconnect"
+	for _, mirror := range s.opts.Registries.Mirrors {
+		host, _, _ := strings.Cut(mirror, ":")
+		ours = ours || host == e.Name
+	}
+	if e.IsNotFound && !ours {
+		return errdefs.Userf(errdefs.NotFound, object, "check the registry's name; an image without one is of docker.io, which this server may not reach", "there is no host of the name %s", e.Name)
+	}
+	s.opts.Log.Warn("a registry's name cannot be resolved", "image", object, "err", err)
+	why := errdefs.Infraf(errdefs.ScopePlatform, errdefs.Unavailable, object, "the name %s cannot be resolved now", e.Name)
+	why.Remedy = "try it again; the server's log says what its name servers answer"
+	return why
+}
+
 // ImageDigest asks the registry for the digest that a reference means now: of an index, if it is one.
 func (s *Local) ImageDigest(ctx context.Context, src Source) (string, error) {
 	ref, listed, err := s.reference(src)
@@ -104,7 +126,7 @@ func (s *Local) ImageDigest(ctx context.Context, src Source) (string, error) {
 	}
 	d, err := remote.Head(ref, access(ctx, src, listed)...)
 	if err != nil {
-		return "", registryError(src.Ref, err)
+		return "", s.registryError(src.Ref, err)
 	}
 	return d.Digest.String(), nil
 }
