@@ -153,6 +153,7 @@ func (e *Env) root() *cobra.Command {
 	for _, make := range e.hooks.Commands {
 		root.AddCommand(make(e))
 	}
+	e.complete(root)
 	return root
 }
 

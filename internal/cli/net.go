@@ -131,7 +131,14 @@ func newNetLog(e *Env) *cobra.Command {
 			if since > 0 {
 				q.Since = timestamppb.New(time.Now().Add(-since))
 			}
-			return e.netLog(cmd.Context(), c, q)
+			if follow {
+				e.sayUnnetworked(cmd.Context(), c, q.SessionId)
+			}
+			n, err := e.netLog(cmd.Context(), c, q)
+			if err == nil && n == 0 && !follow {
+				e.sayUnnetworked(cmd.Context(), c, q.SessionId)
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()
@@ -142,25 +149,27 @@ func newNetLog(e *Env) *cobra.Command {
 	return cmd
 }
 
-func (e *Env) netLog(ctx context.Context, c *dsec.Client, q *dsecv1.LogRequest) error {
+// netLog shows decisions and gives how many they were.
+func (e *Env) netLog(ctx context.Context, c *dsec.Client, q *dsecv1.LogRequest) (n int, err error) {
 	stream, err := c.Networks.Log(ctx, q)
 	if err != nil {
-		return dsec.AsError(err)
+		return 0, dsec.AsError(err)
 	}
 	defer stream.Close()
 	for {
 		r, err := stream.Receive()
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil
+			return n, nil
 		case err != nil && q.GetFollow() && ctx.Err() != nil:
-			return nil // as asked
+			return n, nil // as asked
 		case err != nil:
-			return dsec.AsError(err)
+			return n, dsec.AsError(err)
 		}
+		n++
 		if e.JSON() {
 			if err := printLine(e.Out, r.GetDecision()); err != nil {
-				return err
+				return n, err
 			}
 			continue
 		}
@@ -221,6 +230,14 @@ those of its downloads and static files, too. Read the notes before you add a ru
 			r, err := c.Networks.Explain(cmd.Context(), q)
 			if err != nil {
 				return dsec.AsError(err)
+			}
+			if len(r.GetSuggestions()) == 0 {
+				if !e.sayUnnetworked(cmd.Context(), c, q.GetSessionId()) && !e.quiet {
+					writeAll(e.Err, "nothing was refused\n")
+				}
+				if !e.JSON() {
+					return nil
+				}
 			}
 			if e.JSON() {
 				return printMessages(e.Out, r.GetSuggestions())

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -64,6 +65,9 @@ The file of --config (YAML) may have:
 	f.BoolVar(&c.NoPool, "no-pool", false, "make no box ahead of demand")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	for flag, values := range map[string][]string{"log-format": {"text", "json"}, "log-level": {"debug", "info", "warn", "error"}} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flags are there
+	}
 	return cmd
 }
 
@@ -101,16 +105,18 @@ boxes FAIL at the next start. It refuses while the server runs.`,
 			if _, err := os.Stat(dir); err != nil {
 				return fmt.Errorf("directory %s: there is no data directory", dir)
 			}
-			n, err := Down(cmd.Context(), dir)
+			ended, err := Down(cmd.Context(), dir)
 			if err != nil {
 				return err
 			}
-			if env.JSON() {
-				fmt.Fprintf(env.Out, "{\"removed\":%d}\n", n)
-			} else {
-				fmt.Fprintf(env.Out, "%d things of boxes removed; nothing is left\n", n)
+			if !env.JSON() {
+				fmt.Fprintln(env.Out, ended)
+				return nil
 			}
-			return nil
+			return json.NewEncoder(env.Out).Encode(struct {
+				Removed int `json:"removed"`
+				Ended
+			}{ended.Boxes(), ended})
 		},
 	}
 	return cmd

@@ -124,6 +124,11 @@ func TestStopRestartDown(t *testing.T) {
 	e.Kill()
 	if out, err := down(); err != nil {
 		t.Fatalf("down: %v: %s", err, out)
+	} else if !strings.Contains(string(out), "2 of sessions") || !strings.Contains(string(out), "; nothing is left") {
+		t.Errorf("down does not say what it removed: %s", out)
+	}
+	if out, err := down(); err != nil || string(out) != "no box was there; nothing is left\n" {
+		t.Errorf("a second down: %v %s", err, out)
 	}
 	if left := launch.Leftovers(e.DataDir(), native.CgroupName(e.DataDir())); len(left) > 0 {
 		t.Errorf("left after down:\n%s", strings.Join(left, "\n"))
