@@ -31,6 +31,9 @@ type Config struct {
 	Scheduler spec.Scheduler
 	// Networks compiles what sessions may reach; nil: no session gets a way out.
 	Networks Networks
+	// Proxy is where boxes with a network find an explicit proxy, which they have in place of a device; empty: they have
+	// devices.
+	Proxy string
 	// DataMounts are the host directories that sessions may mount, read-only; none by default.
 	DataMounts []string
 	Logger     *slog.Logger

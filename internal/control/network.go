@@ -56,6 +56,12 @@ func (c *Control) surround(project string, root *root, req *CreateRequest) (payl
 		base = boxenv.Impatient()
 	}
 	base = append(base, root.template.Env...)
+	if p.network != nil && c.cfg.Proxy != "" {
+		if err := node.Proxyable(p.network); err != nil {
+			return p, err
+		}
+		base = append(base, boxenv.Proxy(c.cfg.Proxy)...)
+	}
 	if c.cfg.Networks != nil {
 		mounts, trust, err := c.cfg.Networks.Trusted(project, root.runtime, p.network != nil, !req.Spec.ReadOnlyRoot())
 		if err != nil {

@@ -26,6 +26,7 @@ func probes(dataDir string) []Probe {
 		{"probe-cgroup", Fail, "see the cgroups checks", p.cgroup},
 		{"probe-seccomp", Fail, "use a kernel with CONFIG_SECCOMP_FILTER", p.seccomp},
 		{"probe-pidfd", Fail, "use a kernel of 5.10 or newer", p.pidfd},
+		{"probe-tun", Warn, "modprobe tun; in a container pass --device /dev/net/tun. Without it sessions with a network go by a proxy in their box, which programs find by http_proxy and its like", p.tun},
 		{"probe-loop", Warn, "modprobe loop; without loop devices or project quota, size limits on disk fall back to tmpfs", p.loop},
 		{"probe-init", Warn, "give the container an init that reaps (docker run --init, tini, or systemd), or start the daemon below one", p.reaper},
 	}

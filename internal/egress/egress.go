@@ -17,7 +17,7 @@ type Network interface {
 	// device that dies with it.
 	Attach(ctx context.Context, a Attachment) (Link, error)
 	// Proxy serves a box's policy as an explicit HTTP proxy (CONNECT and absolute requests) on a
-	// listener that only the box can reach. The link owns the listener.
+	// listener that only the box can reach, for runtimes that have no namespace to give to Attach. The link owns the listener.
 	Proxy(ctx context.Context, ln net.Listener, a Attachment) (Link, error)
 	// Preflight resolves every plain name of the policy, and with reach connects to its ports.
 	// The results are in the order of p.Names; the error says all that failed, by name. What was resolved may go to
@@ -38,6 +38,10 @@ type Attachment struct {
 	Netns func() (*os.File, error)
 	// Policy is the first one.
 	Policy *policy.Policy
+	// Proxied asks Attach for an explicit proxy on a port of the box's own loopback (proxy.Address) instead of a
+	// device, whatever the policy is: the port must be taken before a program of the box can. Where one has, Attach
+	// fails with a Conflict.
+	Proxied bool
 	// Resume takes over a device that an earlier daemon left, and ends the connections in the namespace that
 	// waited for it, so that they fail and do not hang. Without a device it makes one.
 	Resume bool

@@ -52,6 +52,9 @@ type Config struct {
 	Hold func(ctx context.Context, template string) (release func(), err error)
 	// Egress gives boxes their way out; nil: none has one. The caller closes it, after the node.
 	Egress egress.Network
+	// Proxied gives boxes an explicit proxy on their loopback in place of a device. Those that are adopted keep what they were
+	// made with.
+	Proxied bool
 	// Metrics takes the node's metrics; nil for none.
 	Metrics prometheus.Registerer
 	// Connect speaks the guest protocol on a new connection, which it owns: guestclient.New.

@@ -26,15 +26,21 @@ type network struct {
 	phase  string
 	link   egress.Link // nil: nothing has been let out yet
 	closed bool
+	// proxied: it goes by an explicit proxy, as the node did when the network was opened.
+	proxied bool
+	// broken is why an adopted box has none.
+	broken error
 }
 
 // networkMeta is the journal's form of a network. It has no secrets: credentials are named only.
 type networkMeta struct {
 	Phases json.RawMessage `json:"phases"`
 	Phase  string          `json:"phase,omitempty"`
+	// Proxied stays for the life of the box: its programs were told of a proxy, or were not.
+	Proxied bool `json:"proxied,omitempty"`
 }
 
-func metaOf(phases *policy.Phases, phase string) (*networkMeta, error) {
+func metaOf(phases *policy.Phases, phase string, proxied bool) (*networkMeta, error) {
 	if phases == nil {
 		return nil, nil
 	}
@@ -42,7 +48,7 @@ func metaOf(phases *policy.Phases, phase string) (*networkMeta, error) {
 	if err != nil {
 		return nil, errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "network", "%w", err)
 	}
-	return &networkMeta{Phases: b, Phase: phase}, nil
+	return &networkMeta{Phases: b, Phase: phase, Proxied: proxied}, nil
 }
 
 // preflight looks at the names of the first policy while the box is made. The result is asked for once;
@@ -79,18 +85,39 @@ func (n *Node) openNetwork(ctx context.Context, s *session, req *CreateRequest, 
 	_, b := s.current()
 	lap := time.Now()
 	found, err := preflight()
+	if err == nil && n.cfg.Proxied {
+		err = n.noteProxied(b)
+	}
 	if err == nil {
-		err = n.attachNetwork(ctx, b, req.Network, req.Network.First().Phase(), egress.Attachment{Resolved: found})
+		err = n.attachNetwork(ctx, b, req.Network, req.Network.First().Phase(), egress.Attachment{Resolved: found, Proxied: n.cfg.Proxied})
 	}
 	bound.Timing["network"] = time.Since(lap)
 	return err
+}
+
+// Proxyable tells why boxes that have a proxy in place of a device cannot have a network.
+func Proxyable(phases *policy.Phases) error {
+	if rule := phases.Datagrams(); rule != "" {
+		return errdefs.Userf(errdefs.Unsupported, "field network", "name TCP, TLS or HTTP alone", "the box goes by a proxy, which carries no UDP: %s", rule)
+	}
+	return nil
+}
+
+// noteProxied keeps for the next daemon how the box gets out.
+func (n *Node) noteProxied(b *box) error {
+	b.mu.Lock()
+	m := *b.meta.Network
+	m.Proxied = true
+	b.meta.Network = &m
+	b.mu.Unlock()
+	return n.journal.append(&record{Kind: recNetwork, Box: b.id, Network: &m})
 }
 
 // attachNetwork starts to serve the box under the policy of a phase.
 func (n *Node) attachNetwork(ctx context.Context, b *box, phases *policy.Phases, phase string, a egress.Attachment) error {
 	b.net.mu.Lock()
 	defer b.net.mu.Unlock()
-	b.net.phases, b.net.phase = phases, phase
+	b.net.phases, b.net.phase, b.net.proxied = phases, phase, a.Proxied
 	if !phases.Needed() {
 		return nil
 	}
@@ -122,7 +149,7 @@ func (n *Node) link(ctx context.Context, b *box, p *policy.Policy, a egress.Atta
 	if err != nil {
 		return errdefs.From(err)
 	}
-	b.net.link = link
+	b.net.link, b.net.broken = link, nil
 	return nil
 }
 
@@ -131,13 +158,16 @@ func noEgress(why string) error {
 }
 
 // resumeNetwork takes over the way out of a box that was adopted. Where that fails the box has
-// none until its policy is switched: what it asks for fails, and nothing hangs.
+// none until its policy is switched: what it asks for fails, and nothing hangs. CheckNetwork says why.
 func (n *Node) resumeNetwork(ctx context.Context, b *box, m *networkMeta) {
 	phases, err := policy.LoadPhases(m.Phases)
 	if err == nil {
-		err = n.attachNetwork(ctx, b, phases, m.Phase, egress.Attachment{Resume: true})
+		err = n.attachNetwork(ctx, b, phases, m.Phase, egress.Attachment{Resume: true, Proxied: m.Proxied})
 	}
 	if err != nil {
+		b.net.mu.Lock()
+		b.net.broken = errdefs.From(err)
+		b.net.mu.Unlock()
 		n.log.Error("the network of an adopted box could not be taken over; it has none now", "box", b.id, "err", err)
 	}
 }
@@ -180,7 +210,16 @@ func (n *Node) SwitchNetwork(ctx context.Context, session string, change Network
 	if err != nil {
 		return NetworkState{}, err
 	}
-	m, err := metaOf(phases, phase)
+	proxied := b.net.proxied
+	if b.net.phases == nil {
+		proxied = n.cfg.Proxied
+	}
+	if proxied {
+		if err := Proxyable(phases); err != nil {
+			return NetworkState{}, err
+		}
+	}
+	m, err := metaOf(phases, phase, proxied)
 	if err != nil {
 		return NetworkState{}, err
 	}
@@ -192,15 +231,15 @@ func (n *Node) SwitchNetwork(ctx context.Context, session string, change Network
 	case b.net.link != nil:
 		err = b.net.link.Switch(ctx, p)
 	case !p.Closed():
-		err = n.link(ctx, b, p, egress.Attachment{})
+		err = n.link(ctx, b, p, egress.Attachment{Proxied: proxied})
 	}
 	if err != nil {
-		if old, merr := metaOf(b.net.phases, b.net.phase); merr == nil {
+		if old, merr := metaOf(b.net.phases, b.net.phase, b.net.proxied); merr == nil {
 			n.note(&record{Kind: recNetwork, Box: b.id, Network: old})
 		}
 		return NetworkState{}, errdefs.From(err)
 	}
-	b.net.phases, b.net.phase = phases, phase
+	b.net.phases, b.net.phase, b.net.proxied = phases, phase, proxied
 	b.mu.Lock()
 	b.meta.Network = m
 	b.mu.Unlock()
@@ -221,6 +260,9 @@ func (n *Node) CheckNetwork(_ context.Context, session, host string, port uint16
 	defer b.net.mu.Unlock()
 	if b.net.link != nil {
 		return b.net.link.Check(host, port, transport), nil
+	}
+	if b.net.broken != nil {
+		return policy.Result{}, b.net.broken
 	}
 	p, err := policy.Compile(policy.Spec{Mode: policy.Deny}, policy.Options{Phase: b.net.phase})
 	if err != nil {

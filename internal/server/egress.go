@@ -5,6 +5,8 @@ import (
 
 	"github.com/dsec-platform/dsec/internal/egress"
 	"github.com/dsec-platform/dsec/internal/egress/credential"
+	"github.com/dsec-platform/dsec/internal/egress/link"
+	"github.com/dsec-platform/dsec/internal/egress/proxy"
 	"github.com/dsec-platform/dsec/internal/egress/trail"
 	"github.com/dsec-platform/dsec/internal/egress/uplink"
 	"github.com/dsec-platform/dsec/internal/site"
@@ -15,6 +17,7 @@ type way struct {
 	site    *site.Site
 	network *uplink.Network
 	trail   *trail.Trail
+	proxy   string // where boxes have it in place of a device; empty: they have devices
 }
 
 // egress composes the way out. Devices of boxes outlive it.
@@ -27,6 +30,18 @@ func (s *server) egress(registry prometheus.Registerer) (*way, error) {
 	never, err := c.Prefixes()
 	if err != nil {
 		return nil, err
+	}
+	unusable := link.Usable()
+	proxied, err := c.Attach.Proxied(unusable)
+	if err != nil {
+		return nil, err
+	}
+	w := &way{}
+	if proxied {
+		w.proxy = proxy.Address
+	}
+	if proxied && unusable != nil {
+		s.log.Warn("boxes can have no network device here: sessions with a network go by the proxy in their box", "proxy", proxy.Address, "err", unusable)
 	}
 	credentials, err := credential.Open(s.path("egress/authorities"), c.Credentials)
 	if err != nil {
@@ -46,7 +61,8 @@ func (s *server) egress(registry prometheus.Registerer) (*way, error) {
 	})
 	s.onClose(network.Close)
 	registry.MustRegister(egressMetrics(network, record)...)
-	return &way{rules, network, record}, nil
+	w.site, w.network, w.trail = rules, network, record
+	return w, nil
 }
 
 // egressMetrics read the network when they are asked for.

@@ -168,7 +168,7 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	n, err := node.New(node.Config{
-		Egress:  way.network,
+		Egress: way.network, Proxied: way.proxy != "",
 		DataDir: s.cfg.DataDir, Runtimes: map[string]runtime.Runtime{rt.Name(): rt}, Logger: s.log, Scheduler: sched,
 		ReserveMemory: int64(s.cfg.File.ReserveMemory), Metrics: registry,
 		Hold: func(ctx context.Context, ref string) (func(), error) {
@@ -195,7 +195,7 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	s.onClose(builds.Close)
-	ctl := control.New(control.Config{Store: db, Node: n, Templates: shared, Scheduler: sched, DataMounts: s.cfg.File.DataMounts, Logger: s.log, Networks: way.site,
+	ctl := control.New(control.Config{Store: db, Node: n, Templates: shared, Scheduler: sched, DataMounts: s.cfg.File.DataMounts, Logger: s.log, Networks: way.site, Proxy: way.proxy,
 		KeepEnded: time.Duration(min(s.cfg.File.KeepSessionsDays, 36_500)) * 24 * time.Hour})
 	if err := ctl.Start(ctx); err != nil {
 		return err
@@ -223,7 +223,7 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	s.api = api.New(api.Config{
-		Control: ctl, Keys: keys, Leases: ctl, Deadlines: ctl, Templates: shared, Named: named(builds), Hidden: hidden(builds), Importer: templates, NodeAPI: n, SpoolDir: s.path("spool"),
+		Control: ctl, Keys: keys, Leases: ctl, Deadlines: ctl, Templates: shared, Named: named(builds), Hidden: hidden(builds), Owner: owner(builds), Importer: templates, NodeAPI: n, SpoolDir: s.path("spool"),
 		Registry: registry, Logger: s.log, Version: version.Version, Runtimes: []string{rt.Name()}, Seccomp: seccomp.Lint,
 		Facade: facade, Decisions: way.trail, Digests: digests,
 	})

@@ -35,6 +35,8 @@ type Config struct {
 	Default  *Bound           `yaml:"default"`
 	// Standard is the network of sandboxes of compatibility APIs that do not say one; empty: deny.
 	Standard spec.Network `yaml:"standard"`
+	// Attach is how boxes get out: by a device, by a proxy, or (auto, or empty) by a proxy where no device can be made.
+	Attach Attach `yaml:"attach"`
 	// KeepLog bounds the record of decisions of a project, bytes; 0: 256 MiB.
 	KeepLog spec.Bytes `yaml:"keep_log"`
 }

@@ -1,6 +1,6 @@
 // Package boxenv is what the programs of a networked box read: variables that make common tools
 // give up at once where the policy refuses them, and trust the project's authority, by which a
-// credential is added and a refusal explained.
+// credential is added and a refusal explained, and find the proxy of a box that has no device.
 package boxenv
 
 // Impatient makes tools that try again for many seconds report a refusal at once. A caller's own
@@ -18,5 +18,16 @@ func Trust(bundle string) []string {
 	return []string{
 		"SSL_CERT_FILE=" + bundle, "CURL_CA_BUNDLE=" + bundle, "REQUESTS_CA_BUNDLE=" + bundle, "PIP_CERT=" + bundle,
 		"GIT_SSL_CAINFO=" + bundle, "NODE_EXTRA_CA_CERTS=" + bundle, "npm_config_cafile=" + bundle,
+	}
+}
+
+// Proxy gives the variables by which programs find a proxy at addr, in both spellings; what is on loopback
+// needs none.
+func Proxy(addr string) []string {
+	url := "http://" + addr
+	const direct = "localhost,127.0.0.1,::1"
+	return []string{
+		"http_proxy=" + url, "https_proxy=" + url, "all_proxy=" + url, "no_proxy=" + direct,
+		"HTTP_PROXY=" + url, "HTTPS_PROXY=" + url, "ALL_PROXY=" + url, "NO_PROXY=" + direct,
 	}
 }

@@ -81,6 +81,18 @@ func (p *Phases) Needed() bool {
 	return false
 }
 
+// Datagrams names a rule of UDP, empty when there is none: only a device carries it.
+func (p *Phases) Datagrams() string {
+	for _, name := range slices.Sorted(maps.Keys(p.byName)) {
+		for _, r := range p.byName[name].rules {
+			if r.protocol == UDP {
+				return r.text
+			}
+		}
+	}
+	return ""
+}
+
 func (p *Phases) remedy() string {
 	if names := p.Names(); len(names) > 0 {
 		return "use one of: " + strings.Join(names, ", ")

@@ -77,13 +77,5 @@ func (s *Server) Close() error {
 	return err
 }
 
-// Environment gives the variables by which programs find a proxy at addr, in both spellings; what is on loopback
-// needs none.
-func Environment(addr string) []string {
-	url := "http://" + addr
-	const direct = "localhost,127.0.0.1,::1"
-	return []string{
-		"http_proxy=" + url, "https_proxy=" + url, "all_proxy=" + url, "no_proxy=" + direct,
-		"HTTP_PROXY=" + url, "HTTPS_PROXY=" + url, "ALL_PROXY=" + url, "NO_PROXY=" + direct,
-	}
-}
+// Address is where boxes that have no device find their proxy. It is the same in every box: boxes share no network.
+const Address = "127.0.0.1:13128"

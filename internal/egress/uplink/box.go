@@ -49,7 +49,12 @@ func (b *box) Policy() *policy.Policy { return b.gate.Policy() }
 
 // Check implements egress.Link.
 func (b *box) Check(host string, port uint16, transport policy.Protocol) policy.Result {
-	return b.gate.Check(host, port, transport)
+	r := b.gate.Check(host, port, transport)
+	if b.proxy != nil && transport == policy.UDP {
+		r.Allowed, r.Rule, r.Reason = false, "", policy.UDPNotAllowed
+		r.Message, r.Remedy = "a box that goes by a proxy has no UDP", "use TCP, or a server that gives boxes a device"
+	}
+	return r
 }
 
 // Stats implements egress.Link.

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/dsec-platform/dsec/internal/egress"
+	"github.com/dsec-platform/dsec/internal/egress/boxenv"
 	"github.com/dsec-platform/dsec/internal/egress/egresstest"
 	"github.com/dsec-platform/dsec/internal/egress/policy"
-	"github.com/dsec-platform/dsec/internal/egress/proxy"
 )
 
 func TestExplicitProxy(t *testing.T) {
@@ -32,7 +32,7 @@ func TestExplicitProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close(false)
-	env := proxy.Environment(ln.Addr().String())
+	env := boxenv.Proxy(ln.Addr().String())
 	at, err := url.Parse(strings.TrimPrefix(env[0], "http_proxy="))
 	if err != nil {
 		t.Fatal(err)

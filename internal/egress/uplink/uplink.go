@@ -32,7 +32,10 @@ func New(cfg egress.Config) *Network {
 }
 
 // Attach implements egress.Network.
-func (n *Network) Attach(_ context.Context, a egress.Attachment) (egress.Link, error) {
+func (n *Network) Attach(ctx context.Context, a egress.Attachment) (egress.Link, error) {
+	if a.Proxied {
+		return n.attachProxy(ctx, a)
+	}
 	b := &box{net: n, gate: gate.New(n.node, &a), netns: a.Netns, resume: a.Resume}
 	// Without a daemon the device has no carrier, so that under a closed policy it may stay as it is.
 	if !a.Policy.Closed() {
