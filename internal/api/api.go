@@ -32,6 +32,9 @@ type Config struct {
 	Named func(ctx context.Context, project string, operator bool, ref string) (*template.Template, error)
 	// Hidden tells that a template is another project's affair; nil: none is.
 	Hidden func(project string, operator bool, name string) bool
+	// Owner gives the project that a template belongs to and what that calls it, where the caller may know; empty: the
+	// node's. nil: all are the node's.
+	Owner func(project string, operator bool, name string) (owner, alias string)
 	// Importer imports and builds templates; nil refuses both.
 	Importer template.Importer
 	// SpoolDir keeps uploaded templates while they are read; empty: the system's.

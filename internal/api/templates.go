@@ -28,7 +28,7 @@ func (t *templates) ListTemplates(ctx context.Context, _ *dsecv1.ListTemplatesRe
 	out := &dsecv1.ListTemplatesResponse{}
 	for _, one := range all {
 		if !t.hidden(ctx, one.Name) {
-			out.Templates = append(out.Templates, wireTemplate(one))
+			out.Templates = append(out.Templates, t.owned(ctx, one))
 		}
 	}
 	return out, nil
@@ -50,7 +50,16 @@ func (t *templates) GetTemplate(ctx context.Context, q *dsecv1.GetTemplateReques
 	if t.hidden(ctx, one.Name) {
 		return nil, errdefs.Userf(errdefs.NotFound, "template "+clip(q.GetTemplate()), "`dsec template ls` lists those there are", "there is no such template")
 	}
-	return &dsecv1.GetTemplateResponse{Template: wireTemplate(one)}, nil
+	return &dsecv1.GetTemplateResponse{Template: t.owned(ctx, one)}, nil
+}
+
+// owned is a template of the wire with whose it is.
+func (t *templates) owned(ctx context.Context, one *template.Template) *dsecv1.Template {
+	w, c := wireTemplate(one), callerOf(ctx)
+	if t.cfg.Owner != nil {
+		w.Project, w.Alias = t.cfg.Owner(c.project, c.operator, one.Name)
+	}
+	return w
 }
 
 func (t *templates) RemoveTemplate(ctx context.Context, q *dsecv1.RemoveTemplateRequest) (*dsecv1.RemoveTemplateResponse, error) {

@@ -97,6 +97,17 @@ func (s *Service) Hidden(who Who, name string) bool {
 	return strings.HasPrefix(name, operatorImage)
 }
 
+// Owner gives the project that made a template of the node's store and what it calls it, where the asker may know:
+// its own, and the operator all. Empty for the node's own and for others' public ones, whose id alone is public.
+func (s *Service) Owner(who Who, name string) (project, alias string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.templates[name]; t != nil && (who.Operator || t.Project == who.Project) {
+		return t.Project, t.Alias
+	}
+	return "", ""
+}
+
 // Known gives the id of what Resolve would find, without an import and without counting as a use.
 func (s *Service) Known(ctx context.Context, who Who, ref string) (id string, err error) {
 	if hasRegistry(ref) {

@@ -156,7 +156,7 @@ func (e *Env) networkPhases(cmd *cobra.Command, args []string, _ string) ([]cobr
 	return append(slices.Sorted(maps.Keys(s.GetSpec().GetNetwork().GetPhases())), "base"), cobra.ShellCompDirectiveNoFileComp
 }
 
-// templateNames offers names without versions.
+// templateNames offers names without versions, and aliases where there are.
 func (e *Env) templateNames(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmp.Or(cmd.Context(), context.Background()), completionPatience)
 	defer cancel()

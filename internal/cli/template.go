@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,9 +66,19 @@ func newTemplateLs(e *Env) *cobra.Command {
 }
 
 func templateRows(list []*dsecv1.Template, now time.Time) [][]string {
-	rows := [][]string{{"TEMPLATE", "VERSION", "SIZE", "LAYERS", "AGE", "IN USE", "SOURCE"}}
+	heading := []string{"TEMPLATE", "VERSION", "SIZE", "LAYERS", "AGE", "IN USE", "SOURCE"}
+	// Most nodes have none of projects.
+	owned := slices.ContainsFunc(list, func(t *dsecv1.Template) bool { return t.GetProject() != "" })
+	if owned {
+		heading = slices.Insert(heading, 1, "ALIAS", "PROJECT")
+	}
+	rows := [][]string{heading}
 	for _, t := range list {
-		rows = append(rows, []string{t.GetName(), t.GetVersion(), size(t.GetSize()), fmt.Sprint(len(t.GetLayers())), age(t.GetCreated(), now), fmt.Sprint(t.GetInUse()), t.GetSource()})
+		row := []string{t.GetName(), t.GetVersion(), size(t.GetSize()), fmt.Sprint(len(t.GetLayers())), age(t.GetCreated(), now), fmt.Sprint(t.GetInUse()), t.GetSource()}
+		if owned {
+			row = slices.Insert(row, 1, t.GetAlias(), t.GetProject())
+		}
+		rows = append(rows, row)
 	}
 	return rows
 }
@@ -94,12 +105,16 @@ func (e *Env) showTemplate(t *dsecv1.Template) error {
 	if e.JSON() {
 		return printMessage(e.Out, t)
 	}
-	table(e.Out, [][]string{
-		{"template", t.GetName() + "@" + t.GetVersion()}, {"digest", t.GetDigest()}, {"source", t.GetSource()}, {"created", age(t.GetCreated(), time.Now()) + " ago"},
+	rows := [][]string{{"template", t.GetName() + "@" + t.GetVersion()}}
+	if t.GetProject() != "" {
+		rows = append(rows, []string{"alias", t.GetAlias() + " of project " + t.GetProject()})
+	}
+	table(e.Out, append(rows, [][]string{
+		{"digest", t.GetDigest()}, {"source", t.GetSource()}, {"created", age(t.GetCreated(), time.Now()) + " ago"},
 		{"size", size(t.GetSize())}, {"user", t.GetUser()}, {"directory", t.GetCwd()}, {"environment", strings.Join(t.GetEnv(), " ")},
 		{"portable", fmt.Sprint(!t.GetHostView())}, {"in use", fmt.Sprint(t.GetInUse())},
-	})
-	rows := [][]string{{"LAYER", "SIZE", "FORMAT", "HOLDS"}}
+	}...))
+	rows = [][]string{{"LAYER", "SIZE", "FORMAT", "HOLDS"}}
 	for _, l := range t.GetLayers() {
 		rows = append(rows, []string{l.GetDigest(), size(l.GetSize()), l.GetFormat(), l.GetNote()})
 	}

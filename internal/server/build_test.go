@@ -373,6 +373,14 @@ func concurrent(t *testing.T, w *works) {
 	if !w.builds.Hidden(other, last.Template) || w.builds.Hidden(who, last.Template) || w.builds.Hidden(other, "debian") {
 		t.Error("a template is hidden from others and from nobody else, and the node's is from nobody")
 	}
+	for _, asker := range []build.Who{who, {Project: "any", Operator: true}} {
+		if project, alias := w.builds.Owner(asker, last.Template); project != who.Project || alias != "shared" {
+			t.Errorf("%+v is told that it is %s's %s", asker, project, alias)
+		}
+	}
+	if project, alias := w.builds.Owner(other, last.Template); project+alias != "" {
+		t.Errorf("another project is told that it is %s's %s", project, alias)
+	}
 	theirs, asked, err := w.builds.Request(t.Context(), "other", build.Request{Name: "shared"})
 	if err != nil || theirs.ID == last.Template {
 		t.Errorf("%+v, %v", theirs, err)

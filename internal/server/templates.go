@@ -85,6 +85,13 @@ func named(builds *build.Service) func(ctx context.Context, project string, oper
 	}
 }
 
+// owner tells whose a template is, and what they call it.
+func owner(builds *build.Service) func(project string, operator bool, name string) (string, string) {
+	return func(project string, operator bool, name string) (string, string) {
+		return builds.Owner(build.Who{Project: project, Operator: operator}, name)
+	}
+}
+
 // hidden tells which templates are other projects'.
 func hidden(builds *build.Service) func(project string, operator bool, name string) bool {
 	return func(project string, operator bool, name string) bool {

@@ -54,7 +54,11 @@ type Template struct {
 	// Live sessions that use it.
 	InUse int32 `protobuf:"varint,13,opt,name=in_use,json=inUse,proto3" json:"in_use,omitempty"`
 	// Whether the bare name means this version.
-	Newest        bool `protobuf:"varint,14,opt,name=newest,proto3" json:"newest,omitempty"`
+	Newest bool `protobuf:"varint,14,opt,name=newest,proto3" json:"newest,omitempty"`
+	// Project that made it, of templates which belong to one; they are named by an id. Told to that project and to the operator.
+	Project string `protobuf:"bytes,15,opt,name=project,proto3" json:"project,omitempty"`
+	// What that project calls it.
+	Alias         string `protobuf:"bytes,16,opt,name=alias,proto3" json:"alias,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -185,6 +189,20 @@ func (x *Template) GetNewest() bool {
 		return x.Newest
 	}
 	return false
+}
+
+func (x *Template) GetProject() string {
+	if x != nil {
+		return x.Project
+	}
+	return ""
+}
+
+func (x *Template) GetAlias() string {
+	if x != nil {
+		return x.Alias
+	}
+	return ""
 }
 
 // Layer is an immutable file tree of a template.
@@ -1102,7 +1120,7 @@ var File_dsec_v1_template_proto protoreflect.FileDescriptor
 
 const file_dsec_v1_template_proto_rawDesc = "" +
 	"\n" +
-	"\x16dsec/v1/template.proto\x12\adsec.v1\x1a\x12dsec/v1/spec.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x81\x03\n" +
+	"\x16dsec/v1/template.proto\x12\adsec.v1\x1a\x12dsec/v1/spec.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb1\x03\n" +
 	"\bTemplate\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
@@ -1118,7 +1136,9 @@ const file_dsec_v1_template_proto_rawDesc = "" +
 	"\x04spec\x18\v \x01(\v2\r.dsec.v1.SpecR\x04spec\x12\x1b\n" +
 	"\thost_view\x18\f \x01(\bR\bhostView\x12\x15\n" +
 	"\x06in_use\x18\r \x01(\x05R\x05inUse\x12\x16\n" +
-	"\x06newest\x18\x0e \x01(\bR\x06newest\"_\n" +
+	"\x06newest\x18\x0e \x01(\bR\x06newest\x12\x18\n" +
+	"\aproject\x18\x0f \x01(\tR\aproject\x12\x14\n" +
+	"\x05alias\x18\x10 \x01(\tR\x05alias\"_\n" +
 	"\x05Layer\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x16\n" +
