@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,7 +66,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	s := &server{cfg: c, log: c.Logger}
 	defer func() { err = errors.Join(err, s.close()) }()
 	// The address first: when it is taken, nothing is made. Early callers wait in its queue.
-	tcp, err := net.Listen("tcp", c.Listen)
+	tcp, err := listen(ctx, c.Listen)
 	if err != nil {
 		return errdefs.Userf(errdefs.Conflict, "address "+c.Listen, "choose another with --listen", "%w", err)
 	}
@@ -237,6 +238,24 @@ func (s *server) notify(format string, args ...any) {
 }
 
 // closed closes a listener that a server may have closed already.
+// addressPatience is how long a taken address is tried again: the child that a killed daemon
+// was about to start holds it until it has executed its program.
+const addressPatience = 2 * time.Second
+
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	for end := time.Now().Add(addressPatience); ; {
+		l, err := net.Listen("tcp", address)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			return l, err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
 func closed(l net.Listener) func() error {
 	return func() error {
 		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
