@@ -5,7 +5,7 @@
 // a TAP device into the namespace whose other end is a TCP/IP stack in the node's daemon: one choke point
 // for TCP, UDP, ICMP, raw frames, IPv6 and DNS, without a bridge, NAT, firewall rules or an address
 // plan. What is refused is answered at once by an error that the program sees. Where no TAP can be
-// had, Proxy serves the same policy to programs that use an HTTP proxy.
+// had, an HTTP proxy on the box's own loopback serves the same policy to programs that use it.
 //
 // The node's life of a box:
 //

@@ -161,9 +161,43 @@ func TestProxyVariablesAndLimits(t *testing.T) {
 	if out, _ := r.sh(s, "echo $no_proxy $http_proxy"); strings.TrimSpace(out) != "mine.test http://127.0.0.1:13128" {
 		t.Errorf("variables: %s", out)
 	}
+	if out := r.replace(s, `{"egressPolicy":"whitelist","allowedIps":["`+egresstest.GoodAddr+`/32:53/udp"]}`); !strings.Contains(out, "carries no UDP") {
+		t.Errorf("a switch to UDP: %s", out)
+	}
+	// A session that had no network gets one by a switch; its programs must be told themselves.
+	r.HTTP(egresstest.GoodAddr+":80", false, http.HandlerFunc(egresstest.Hello))
+	none := r.session(`{egress_policy: deny}`)
+	if out := r.replace(none, `{"egressPolicy":"whitelist","allowedIps":["`+egresstest.GoodAddr+`/32"]}`); !strings.Contains(out, "whitelist") {
+		t.Errorf("a switch: %s", out)
+	}
+	if out, code := r.sh(none, "curl -sS --fail-with-body --max-time 20 --proxy http://127.0.0.1:13128 http://"+egresstest.GoodAddr+"/"); code != 0 {
+		t.Errorf("after the switch: exit %d: %s", code, out)
+	}
 	if out, err := r.cli("net", "check", s.ID(), egresstest.GoodAddr+":53", "--udp"); err == nil || !strings.Contains(out, "has no UDP") {
 		t.Errorf("check: %v %s", err, out)
 	}
+}
+
+// replace switches a session to another network and gives the answer.
+func (r *rig) replace(s *dsec.Session, network string) string {
+	r.t.Helper()
+	q, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.URL()+"/dsec.v1.NetworkService/Switch", strings.NewReader(`{"sessionId":"`+s.ID()+`","network":`+network+`}`))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	key, _ := r.Key()
+	q.Header.Set("Authorization", "Bearer "+key)
+	q.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(b)
 }
 
 // A machine that has no /dev/net/tun gives boxes the proxy by itself, and says so.
