@@ -126,6 +126,15 @@ except OSError as e: print("ended")`
 	op = r.background(s, "python3", "-c", tunnel)
 	r.eventually(20*time.Second, "a stream is open", func() bool { return open.Load() == 1 })
 	r.Kill()
+	// A box keeps what its programs were told of, whatever the next daemon gives to others.
+	config := filepath.Join(r.DataDir(), "config.yaml")
+	b, err := os.ReadFile(config)
+	if err == nil {
+		err = os.WriteFile(config, []byte(strings.Replace(string(b), "attach: proxy", "attach: device", 1)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := r.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -134,6 +143,13 @@ except OSError as e: print("ended")`
 		t.Errorf("the kill: %s", out)
 	}
 	works("after a kill")
+	other := r.session(`{egress_policy: whitelist, allowed_domains: [good.test]}`)
+	if out, code := r.sh(other, "env | grep -ci _proxy; curl -sS --fail-with-body --max-time 20 http://good.test/"); code != 0 || !strings.HasPrefix(out, "0\n") {
+		t.Errorf("a box with a device: exit %d: %s", code, out)
+	}
+	if err := other.Stop(t.Context(), "the test"); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Stop(t.Context(), "the test"); err != nil {
 		t.Fatal(err)
 	}
@@ -268,4 +284,31 @@ while not __import__("os").path.exists("/tmp/free"): time.sleep(0.05)`)
 	if out, code := r.sh(s, curl); code != 0 {
 		t.Errorf("after the port was let go: %s", out)
 	}
+}
+
+// Boxes with a proxy that come and go leave nothing in the daemon.
+func TestProxyChurn(t *testing.T) {
+	r := start(t, "  attach: proxy")
+	r.DNS.Set("good.test", egresstest.GoodAddr)
+	r.HTTP(egresstest.GoodAddr+":80", false, http.HandlerFunc(egresstest.Hello))
+	once := func(n int) {
+		t.Helper()
+		for _, s := range r.boxes(n, "network: {egress_policy: whitelist, allowed_domains: [good.test]}\n") {
+			if out, code := r.sh(s, "curl -sS --fail-with-body --max-time 20 http://good.test/"); code != 0 {
+				t.Errorf("exit %d: %s", code, out)
+			}
+			if err := s.Stop(t.Context(), "the test"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	once(5)
+	time.Sleep(time.Second)
+	before, goroutines := r.held(), r.metric("go_goroutines")
+	once(full(100, 15))
+	r.eventually(20*time.Second, "the daemon is as it was before", func() bool {
+		h := r.held()
+		return h.netns <= before.netns && h.fds <= before.fds+4 && r.metric("go_goroutines") <= goroutines+8 && r.metric("dsec_egress_boxes") == 0
+	})
+	figure(t, "proxied boxes: descriptors %d before, %d after; goroutines %.0f before, %.0f after", before.fds, r.held().fds, goroutines, r.metric("go_goroutines"))
 }
