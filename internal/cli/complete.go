@@ -156,8 +156,8 @@ func (e *Env) networkPhases(cmd *cobra.Command, args []string, _ string) ([]cobr
 	return append(slices.Sorted(maps.Keys(s.GetSpec().GetNetwork().GetPhases())), "base"), cobra.ShellCompDirectiveNoFileComp
 }
 
-// templateNames offers names without versions, and aliases where there are.
-func (e *Env) templateNames(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// templateNames offers names without versions; those of projects are ids, with what the project calls them.
+func (e *Env) templateNames(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmp.Or(cmd.Context(), context.Background()), completionPatience)
 	defer cancel()
 	store, err := e.templates(ctx)
@@ -165,12 +165,15 @@ func (e *Env) templateNames(cmd *cobra.Command, args []string, _ string) ([]cobr
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	list, _ := store.List(ctx)
-	names := map[string]bool{}
+	var out []cobra.Completion
 	for _, t := range list {
-		names[t.GetName()] = true
+		about := t.GetSource()
+		if t.GetProject() != "" {
+			about = t.GetAlias() + " of project " + t.GetProject()
+		}
+		if t.GetNewest() && strings.HasPrefix(t.GetName(), begun) && !slices.Contains(args, t.GetName()) {
+			out = append(out, cobra.CompletionWithDesc(t.GetName(), printable(about)))
+		}
 	}
-	for _, taken := range args {
-		delete(names, taken)
-	}
-	return slices.Sorted(maps.Keys(names)), cobra.ShellCompDirectiveNoFileComp
+	return out, cobra.ShellCompDirectiveNoFileComp
 }

@@ -6,6 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
+	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +20,34 @@ func TestBuilds(t *testing.T) {
 	e := startOwn(t)
 	e.debian(t)
 	t.Run("dockerfile", e.dockerfileToSession)
+	t.Run("alias", e.aliasIsListed)
 	t.Run("killed", e.buildAndKill)
+}
+
+// A project's template is listed by what the project calls it, beside the id that it has in the node's store.
+func (e *env) aliasIsListed(t *testing.T) {
+	var b struct{ TemplateID, BuildID string }
+	if status, text := e.http(t, "POST", "/v3/templates", `{"name": "called"}`); status/100 != 2 || json.Unmarshal([]byte(text), &b) != nil {
+		t.Fatalf("%d %s", status, text)
+	}
+	if status, text := e.http(t, "POST", "/v2/templates/"+b.TemplateID+"/builds/"+b.BuildID, `{"fromTemplate": "debian"}`); status/100 != 2 {
+		t.Fatalf("%d %s", status, text)
+	}
+	eventually(t, "the build is ready", func() bool {
+		_, text := e.http(t, "GET", "/templates/"+b.TemplateID+"/builds/"+b.BuildID+"/status", "")
+		return strings.Contains(text, `"ready"`)
+	})
+	for _, args := range [][]string{{"template", "ls"}, {"template", "show", b.TemplateID}, {"__complete", "template", "show", ""}} {
+		cmd := exec.Command(binary(), args...)
+		cmd.Env = append(os.Environ(), "DSEC_URL=", "DSEC_DATA_DIR="+e.DataDir())
+		out, err := cmd.CombinedOutput()
+		if err != nil || !regexp.MustCompile(b.TemplateID+`\b(.|\n)*\bcalled\b.*\bdefault\b`).Match(out) {
+			t.Errorf("%v: %v: %s", args, err, out)
+		}
+	}
+	if status, text := e.http(t, "DELETE", "/templates/called", ""); status/100 != 2 {
+		t.Errorf("%d %s", status, text)
+	}
 }
 
 // A template by a Dockerfile starts its server in every session, which runs when that is up.
