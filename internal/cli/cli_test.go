@@ -248,6 +248,23 @@ func TestSessionFlags(t *testing.T) {
 	}
 }
 
+// A limit of nothing is refused, and not taken for unsaid.
+func TestSessionFlagsOfZero(t *testing.T) {
+	for _, flag := range []string{"cpu", "mem", "pids", "disk", "max-idle", "max-runtime", "max-suspended"} {
+		e := &Env{}
+		var f sessionFlags
+		cmd := newCreate(e)
+		cmd.ResetFlags()
+		f.register(cmd)
+		if err := cmd.ParseFlags([]string{"--" + flag, "0"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.options(e); err == nil || !strings.Contains(err.Error(), "--"+flag+" 0") {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
+
 func TestSides(t *testing.T) {
 	for in, want := range map[string]side{
 		"abc:/x/y": {"abc", "/x/y"}, "./a:b": {path: "./a:b"}, "/a:b": {path: "/a:b"}, "-": {path: "-"}, "file.txt:x": {path: "file.txt:x"}, "abc:x:y": {"abc", "x:y"},

@@ -29,10 +29,12 @@ type sessionFlags struct {
 	priority  string
 	noPool    bool
 	writables []string
+	given     func(flag string) bool
 }
 
 func (f *sessionFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
+	f.given = fl.Changed
 	fl.StringVarP(&f.template, "template", "t", "", "template, \"name\" or \"name@version\", or an image with its registry, such as docker.io/library/python:3.12 (default base)")
 	fl.StringVarP(&f.specFile, "spec", "f", "", "file with a sandbox_spec (- is standard input)")
 	fl.Var(&f.over.MemLimit, "mem", "memory limit, such as 512Mi")
@@ -61,6 +63,9 @@ func (f *sessionFlags) register(cmd *cobra.Command) {
 // said: nothing is filled in. Findings of the linter are shown.
 func (f *sessionFlags) overrides(e *Env) (spec.Sandbox, error) {
 	var base spec.Sandbox
+	if err := f.noZeros(); err != nil {
+		return base, err
+	}
 	if f.specFile != "" {
 		doc, err := e.readSpec(f.specFile)
 		if err != nil {
@@ -82,6 +87,20 @@ func (f *sessionFlags) overrides(e *Env) (spec.Sandbox, error) {
 	f.over.FS.WritableDirs = f.writables
 	s := spec.Merge(base, f.over)
 	return s, spec.Validate(&s)
+}
+
+// noZeros refuses limits of nothing, which a spec takes for unsaid.
+func (f *sessionFlags) noZeros() error {
+	o := &f.over
+	for flag, zero := range map[string]bool{
+		"cpu": o.CPULimit == 0, "mem": o.MemLimit == 0, "pids": o.PidLimit == 0, "disk": o.FS.WritableSizeLimit == 0,
+		"max-idle": o.Session.MaxIdleSeconds == 0, "max-runtime": o.Session.MaxRuntimeSeconds == 0, "max-suspended": o.Session.MaxSuspendedSeconds == 0,
+	} {
+		if zero && f.given(flag) {
+			return usagef("--%s 0: want more than 0, or leave it out for the default", flag)
+		}
+	}
+	return nil
 }
 
 // options gives what the API's create takes.

@@ -84,6 +84,9 @@ func claim(old *Settings, msg *guestproto.Setup, d *descriptors) (*Settings, err
 }
 
 func finish(s *Settings, msg *guestproto.Setup, d *descriptors) error {
+	if _, _, found := lookupUser(s.User); !found && !msg.Pooled { // the claim says whom a pooled box is for
+		return noUser(s.User)
+	}
 	if msg.Hostname != "" {
 		if err := unix.Sethostname([]byte(msg.Hostname)); err != nil {
 			return stepError{"hostname", msg.Hostname, err}

@@ -2,6 +2,7 @@ package setup
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -203,13 +204,30 @@ func (e stepError) Error() string {
 
 func (e stepError) Unwrap() error { return e.err }
 
+// noUser is a default user whom the template does not have: every op of the box would fail.
+type noUser string
+
+func (u noUser) Error() string {
+	return "there is no user " + strconv.Quote(string(u)) + " in its /etc/passwd"
+}
+
 func wireError(err error) *guestproto.WireError {
 	w := &guestproto.WireError{Class: "policy", Reason: "internal", Message: err.Error()}
+	if _, ok := errors.AsType[noUser](err); ok {
+		w.Class, w.Reason, w.Object = "user", "invalid_argument", "field user"
+		w.Remedy = "name a user of the template, such as user or root, or a number"
+	}
 	if s, ok := errors.AsType[stepError](err); ok {
 		w.Object = s.object
-		if errors.Is(err, unix.ENOENT) && s.object != "" {
+		switch {
+		case s.object == "":
+		case errors.Is(err, unix.ENOENT):
 			w.Class, w.Reason = "user", "not_found"
 			w.Remedy = "name a path that exists in the template, or use a writable root"
+		case errors.Is(err, unix.EROFS), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG):
+			// The box's own mounts are made of what it has: only a path that was asked for can meet this.
+			w.Class, w.Reason = "user", "invalid_argument"
+			w.Remedy = "name a directory in which nothing of the platform is mounted, such as one below /workspace"
 		}
 	}
 	return w

@@ -75,6 +75,11 @@ func TestErrorsNameTheirRemedy(t *testing.T) {
 	if w := wireError(stepError{"mount point", "/data", unix.ENOENT}); w.Class != "user" || w.Reason != "not_found" || w.Object != "/data" || w.Remedy == "" {
 		t.Errorf("%+v", w)
 	}
+	for _, err := range []error{stepError{"own", "/etc/authorities.pem", unix.EROFS}, noUser("nobodyx")} {
+		if w := wireError(err); w.Class != "user" || w.Reason != "invalid_argument" || w.Object == "" || w.Remedy == "" {
+			t.Errorf("%+v", w)
+		}
+	}
 	if w := wireError(stepError{"pivot", "", unix.EINVAL}); w.Class != "policy" {
 		t.Errorf("%+v", w)
 	}

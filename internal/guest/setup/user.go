@@ -8,26 +8,26 @@ import (
 )
 
 // lookupUser finds a name or number in the box's passwd. A number that is not
-// there is its own group; a name that is not there is root: the first op of
-// that user will say so properly.
-func lookupUser(name string) (uid, gid int) {
+// there is its own group; of names, root alone need not be there, and no name is root too.
+// It takes for an entry what ops do.
+func lookupUser(name string) (uid, gid int, found bool) {
 	number, err := strconv.Atoi(name)
 	numeric := err == nil && number >= 0
 	for line := range bytes.Lines(readFile("/etc/passwd", 1<<20)) {
 		f := bytes.Split(bytes.TrimRight(line, "\n"), []byte(":"))
-		if len(f) < 4 {
+		if len(f) < 7 {
 			continue
 		}
 		u, err1 := strconv.Atoi(string(f[2]))
 		g, err2 := strconv.Atoi(string(f[3]))
-		if err1 == nil && err2 == nil && (string(f[0]) == name || (numeric && u == number)) {
-			return u, g
+		if err1 == nil && err2 == nil && u >= 0 && g >= 0 && (string(f[0]) == name || (numeric && u == number)) {
+			return u, g, true
 		}
 	}
 	if numeric {
-		return number, number
+		return number, number, true
 	}
-	return 0, 0
+	return 0, 0, name == "" || name == "root"
 }
 
 // readFile reads a regular file of the template, at most limit bytes.

@@ -9,7 +9,7 @@ import (
 // whom the template's directory belongs to, or to the default user where
 // that is root: who asks for a writable path wants to write there.
 func addWritable(s *Settings, mounts []mount, plain []string) error {
-	uid, gid := lookupUser(s.User)
+	uid, gid, _ := lookupUser(s.User)
 	for i := range mounts {
 		path := mounts[i].path
 		st, err := attachWritable(&mounts[i])
@@ -28,6 +28,9 @@ func addWritable(s *Settings, mounts []mount, plain []string) error {
 		}
 		if err := unix.Stat(path, &st); err != nil {
 			return stepError{"make", path, err}
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			return stepError{"make", path, unix.ENOTDIR}
 		}
 		if err := settle(path, &st, uid, gid); err != nil {
 			return err
@@ -67,8 +70,8 @@ func settle(path string, like *unix.Stat_t, uid, gid int) error {
 // reown hands the writable directories of the pool's default user to the
 // claim's. They are empty: nothing has run in the box.
 func reown(old, now *Settings) error {
-	oldUID, _ := lookupUser(old.User)
-	uid, gid := lookupUser(now.User)
+	oldUID, _, _ := lookupUser(old.User)
+	uid, gid, _ := lookupUser(now.User)
 	for _, path := range old.WritableDirs {
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -304,11 +305,23 @@ func (b *box) exchange(ctx context.Context, conn *net.UnixConn, msg *guestproto.
 	}
 	if w := reply.Error; w != nil {
 		if w.Class == string(errdefs.User) {
-			return errdefs.Userf(errdefs.Reason(w.Reason), "box "+b.id, w.Remedy, "%s", w.Message)
+			return b.refused(w)
 		}
 		return fmt.Errorf("the guest could not set up the box: %s", w.Message)
 	}
 	return nil
+}
+
+// refused is what the guest found wrong with what was asked for.
+func (b *box) refused(w *guestproto.WireError) error {
+	message, object := w.Message, "box "+b.id
+	switch {
+	case strings.HasPrefix(w.Object, "field "):
+		object, message = w.Object, "template "+b.root.Template+": "+w.Message
+	case strings.HasPrefix(w.Object, "/"):
+		object = "path " + w.Object
+	}
+	return errdefs.Userf(errdefs.Reason(w.Reason), object, w.Remedy, "%s", message)
 }
 
 // connect opens a connection of the given kind. It does not wait for the guest.
