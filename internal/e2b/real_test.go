@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net/http"
 	"os"
@@ -50,8 +52,10 @@ func needsServer(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a server makes real boxes and needs root")
 	}
-	if _, err := os.Stat(binary()); err != nil {
-		t.Skipf("run `make build` first: %v", err)
+	if err := launch.Current(binary()); errors.Is(err, fs.ErrNotExist) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
 	}
 	start.Do(func() { failed = begin() })
 	if failed != nil {

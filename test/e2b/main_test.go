@@ -114,8 +114,8 @@ const (
 )
 
 func open(ctx context.Context) (*world, error) {
-	if _, err := os.Stat(binary()); err != nil {
-		return nil, fmt.Errorf("%w: run `make build` first", err)
+	if err := launch.Current(binary()); err != nil {
+		return nil, err
 	}
 	if err := install(ctx); err != nil {
 		return nil, err

@@ -29,8 +29,8 @@ func run(m *testing.M) int {
 		fmt.Println("SKIP: end-to-end tests make real boxes and need root")
 		return 0
 	}
-	if _, err := os.Stat(binary()); err != nil {
-		log.Printf("%v: run `make build` first", err)
+	if err := launch.Current(binary()); err != nil {
+		log.Print(err)
 		return 1
 	}
 	e, err := start(context.Background())

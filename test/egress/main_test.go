@@ -22,8 +22,8 @@ import (
 func TestMain(m *testing.M) {
 	egresstest.Main(m, func(m *testing.M) int {
 		if os.Geteuid() == 0 {
-			if _, err := os.Stat(binary()); err != nil {
-				fmt.Println("FAIL: bin/dsec is not built: run make build")
+			if err := launch.Current(binary()); err != nil {
+				fmt.Println("FAIL:", err)
 				return 1
 			}
 		}

@@ -72,8 +72,8 @@ func repo() string {
 }
 
 func start() error {
-	if _, err := os.Stat(binary()); err != nil {
-		return fmt.Errorf("%w: run `make build` first", err)
+	if err := launch.Current(binary()); err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp("", "dsec-integrations-")
 	if err != nil {

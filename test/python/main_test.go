@@ -74,8 +74,8 @@ func repo() string {
 }
 
 func start() error {
-	if _, err := os.Stat(binary()); err != nil {
-		return fmt.Errorf("%w: run `make build` first", err)
+	if err := launch.Current(binary()); err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp("", "dsec-python-")
 	if err != nil {

@@ -12,11 +12,13 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/dsec-platform/dsec/internal/launch"
 )
 
 func TestMain(m *testing.M) {
-	if _, err := os.Stat(binary()); err != nil {
-		log.Printf("%v: run make build", err)
+	if err := launch.Current(binary()); err != nil {
+		log.Print(err)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())

@@ -81,8 +81,8 @@ func TestAllowedOut(t *testing.T) {
 	if binary == "" {
 		binary = at("bin/dsec")
 	}
-	if _, err := os.Stat(binary); err != nil {
-		t.Fatalf("run make build: %v", err)
+	if err := launch.Current(binary); err != nil {
+		t.Fatal(err)
 	}
 	dir, err := os.MkdirTemp("", "dsec-e2b-egress-")
 	if err != nil {
