@@ -138,3 +138,21 @@ func TestStopRestartDown(t *testing.T) {
 		eventually(t, "sessions whose boxes are gone end", func() bool { phase, _ := phaseOf(t, s); return phase == dsec.Failed || phase == dsec.Completed })
 	}
 }
+
+// A server whose sessions have ended leaves nothing of its own when it stops, the boxes that it had begun ahead among that.
+func TestCleanStopLeavesNoBox(t *testing.T) {
+	e := startOwn(t, "--no-pool")
+	s := e.session(t, dsec.CreateOptions{})
+	mustRun(t, s, dsec.Command{Argv: []string{"true"}})
+	if err := s.Stop(t.Context(), "done"); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Stop(); err != nil {
+		t.Fatalf("%v\n%s", err, e.Log())
+	}
+	out, err := exec.Command(binary(), "down", "-o", "json", "--data-dir", e.DataDir()).CombinedOutput()
+	if want := `{"removed":0,"sessions":0,"idle":0,"parts":0}` + "\n"; err != nil || string(out) != want {
+		t.Errorf("%v: %s", err, out)
+	}
+	e.again(t)
+}
