@@ -39,6 +39,8 @@ type Local struct {
 	layers *layer.Store
 	key    *keyed.Key // of what steps give
 
+	known sync.Map // path of a manifest → *known
+
 	mu   sync.Mutex
 	pins map[string]*pin // by name@version
 }
@@ -187,8 +189,8 @@ func (s *Local) find(ref string) (*manifest, error) {
 	if version == "" || strings.Trim(version, "0123456789abcdef") != "" {
 		return nil, s.notFound(ref, name)
 	}
-	if m, err := readManifest(s.manifestPath(name, version)); err == nil {
-		return m, nil
+	if k, err := s.recall(s.manifestPath(name, version)); err == nil {
+		return k.m, nil
 	} else if !os.IsNotExist(err) {
 		return nil, err
 	}

@@ -106,11 +106,12 @@ func (s *Local) pin(m *manifest) (*pin, error) {
 		return nil, err
 	}
 	// Only now can nobody remove it any more: look again.
-	m, err = readManifest(s.manifestPath(m.Name, m.Version))
+	path := s.manifestPath(m.Name, m.Version)
+	k, err := s.recall(path)
 	if err == nil {
 		var root runtime.Root
-		if root, err = s.root(m); err == nil {
-			p := &pin{lock: l, refs: 1, t: m.template(), root: root}
+		if root, err = s.rootOf(path, k); err == nil {
+			p := &pin{lock: l, refs: 1, t: k.m.template(), root: root}
 			s.pins[ref] = p
 			return p, nil
 		}
