@@ -63,6 +63,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	if c.Grace == 0 {
 		c.Grace = 10 * time.Second
 	}
+	relaxTimers(c.Logger)
 	s := &server{cfg: c, log: c.Logger}
 	defer func() { err = errors.Join(err, s.close()) }()
 	// The address first: when it is taken, nothing is made. Early callers wait in its queue.

@@ -139,6 +139,7 @@ func compile(s *Spec, join bool) (*program, *cloneArgs, *uint32) {
 		p.add(StepTTY, unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
 	}
 	p.add(StepLimits, unix.SYS_UMASK, 0o022)
+	p.lax(StepLimits, unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0) // the guest may have another
 	for _, r := range s.Rlimits {
 		lim := &unix.Rlimit{Cur: r.Max, Max: r.Max}
 		p.add(StepLimits, unix.SYS_PRLIMIT64, 0, uintptr(r.Resource), keepPtr(p, lim), 0)
@@ -168,6 +169,9 @@ func compile(s *Spec, join bool) (*program, *cloneArgs, *uint32) {
 	}
 	return p, args, keepPtrOf(p, new(uint32))
 }
+
+// timerSlack is the kernel's own, ns.
+const timerSlack = 50_000
 
 func keepPtrOf[T any](p *program, v *T) *T {
 	p.keep = append(p.keep, v)
