@@ -7,12 +7,9 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/dsec-platform/dsec/internal/errdefs"
+	"github.com/dsec-platform/dsec/internal/secretfile"
 )
 
 const size = 32
@@ -32,13 +29,7 @@ func New() *Key {
 
 // Open reads a key, or makes one that root alone can read. Processes that make it at the same time get the same.
 func Open(path string) (*Key, error) {
-	secret, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := create(path); err != nil {
-			return nil, err
-		}
-		secret, err = os.ReadFile(path) // ours, or of who was faster
-	}
+	secret, err := secretfile.Read(path, func() ([]byte, error) { return New().secret, nil })
 	switch {
 	case err != nil:
 		return nil, err
@@ -46,28 +37,6 @@ func Open(path string) (*Key, error) {
 		return nil, errdefs.Userf(errdefs.InvalidArgument, "file "+path, "restore it, or remove it: what was made with it is not known again then", "has %d bytes instead of %d", len(secret), size)
 	}
 	return &Key{secret}, nil
-}
-
-// create puts a new key there whole or not at all, unless there is one.
-func create(path string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-key-*") // for its owner alone
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	if _, err = f.Write(New().secret); err == nil {
-		err = f.Sync() // a machine that loses its power must not leave an empty key, with which no server starts
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Link(f.Name(), path)
-	}
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	return err
 }
 
 // Sum gives the digest of parts, which may hold anything, in hexadecimal digits.

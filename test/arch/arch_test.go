@@ -57,6 +57,7 @@ var forbidden = []struct {
 	{"internal/sched", []string{"net", "os", "io/fs", "net/http", "database/sql", "log/slog"}, "the scheduler is pure: it is tested with virtual time"},
 	{"internal/errdefs", []string{module}, "the error vocabulary is below everything"},
 	{"internal/ctxread", []string{module}, "it is below everything"},
+	{"internal/secretfile", []string{module}, "it is below everything"},
 	{"internal/keyed", []string{module + "/internal/node", module + "/internal/control", module + "/internal/store", module + "/internal/api", module + "/internal/template", "net/http"}, "a key knows nothing of what it is over"},
 	{"internal/runtime", []string{module + "/internal/node", module + "/internal/control", module + "/internal/store", module + "/internal/api", module + "/internal/session"}, "a runtime knows nothing of sessions, SQL or HTTP"},
 	{"internal/runtime/...", []string{module + "/internal/node", module + "/internal/control", module + "/internal/store", module + "/internal/api", module + "/internal/session", "net/http"}, "a runtime knows nothing of sessions, SQL or HTTP"},

@@ -13,12 +13,13 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/big"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/dsec-platform/dsec/internal/secretfile"
 )
 
 const (
@@ -43,15 +44,12 @@ type Authority struct {
 // openAuthority reads a project's authority, or makes it. Its key stays in a file that only the daemon's user reads.
 func openAuthority(dir, project string) (*Authority, error) {
 	path := filepath.Join(dir, "ca.pem")
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if data, err = newAuthority(project); err == nil {
-			err = writeNew(dir, path, data)
+	data, err := secretfile.Read(path, func() ([]byte, error) {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
 		}
-		if errors.Is(err, fs.ErrExist) { // another daemon was first
-			data, err = os.ReadFile(path)
-		}
-	}
+		return newAuthority(project)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("authority of project %s: %w", project, err)
 	}
@@ -60,23 +58,6 @@ func openAuthority(dir, project string) (*Authority, error) {
 		return nil, fmt.Errorf("authority of project %s: %s: %w", project, path, err)
 	}
 	return a, nil
-}
-
-// writeNew makes the file whole or not at all.
-func writeNew(dir, path string, data []byte) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(dir, "ca-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(data)
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Link(tmp.Name(), path)
 }
 
 func newAuthority(project string) ([]byte, error) {
