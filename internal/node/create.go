@@ -138,7 +138,7 @@ func (n *Node) obtain(ctx context.Context, s *session, rt runtime.Runtime, req *
 		if err != nil {
 			return err
 		}
-		m.Network = &networkMeta{Phases: phases, Phase: req.Network.First().Phase()}
+		m.Network = &networkMeta{Phases: phases, Phase: req.Network.First().Phase(), Proxied: n.cfg.Proxied}
 	}
 	b, cold := n.fromPool(&m, req)
 	if b != nil {

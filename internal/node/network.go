@@ -44,11 +44,19 @@ func metaOf(phases *policy.Phases, phase string, proxied bool) (*networkMeta, er
 	if phases == nil {
 		return nil, nil
 	}
+	b, err := encodePhases(phases)
+	if err != nil {
+		return nil, err
+	}
+	return &networkMeta{Phases: b, Phase: phase, Proxied: proxied}, nil
+}
+
+func encodePhases(phases *policy.Phases) (json.RawMessage, error) {
 	b, err := json.Marshal(phases)
 	if err != nil {
 		return nil, errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "network", "%w", err)
 	}
-	return &networkMeta{Phases: b, Phase: phase, Proxied: proxied}, nil
+	return b, nil
 }
 
 // preflight looks at the names of the first policy while the box is made. The result is asked for once;
@@ -85,9 +93,6 @@ func (n *Node) openNetwork(ctx context.Context, s *session, req *CreateRequest, 
 	_, b := s.current()
 	lap := time.Now()
 	found, err := preflight()
-	if err == nil && n.cfg.Proxied {
-		err = n.noteProxied(b)
-	}
 	if err == nil {
 		err = n.attachNetwork(ctx, b, req.Network, req.Network.First().Phase(), egress.Attachment{Resolved: found, Proxied: n.cfg.Proxied})
 	}
@@ -101,16 +106,6 @@ func Proxyable(phases *policy.Phases) error {
 		return errdefs.Userf(errdefs.Unsupported, "field network", "name TCP, TLS or HTTP alone", "the box goes by a proxy, which carries no UDP: %s", rule)
 	}
 	return nil
-}
-
-// noteProxied keeps for the next daemon how the box gets out.
-func (n *Node) noteProxied(b *box) error {
-	b.mu.Lock()
-	m := *b.meta.Network
-	m.Proxied = true
-	b.meta.Network = &m
-	b.mu.Unlock()
-	return n.journal.append(&record{Kind: recNetwork, Box: b.id, Network: &m})
 }
 
 // attachNetwork starts to serve the box under the policy of a phase.

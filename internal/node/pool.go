@@ -67,12 +67,7 @@ func newPools(c sched.PoolConfig, refills int) *pools {
 
 func (p *pools) on() bool { return p.config.MaxIdle > 0 }
 
-func (p *pools) poke() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+func (p *pools) poke() { signal(p.wake) }
 
 // vacated is told when a box is going away.
 func (p *pools) vacated() {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/dsec-platform/dsec/internal/egress"
 	"github.com/dsec-platform/dsec/internal/egress/policy"
-	"github.com/dsec-platform/dsec/internal/errdefs"
 )
 
 // Shared is what the creates of one request have in common: the first that needs it works it out for
@@ -41,9 +40,9 @@ func (s *Shared) encode(phases *policy.Phases) (json.RawMessage, error) {
 	if s.encoded != nil && s.phases == phases {
 		return s.encoded, nil
 	}
-	b, err := json.Marshal(phases)
+	b, err := encodePhases(phases)
 	if err != nil {
-		return nil, errdefs.Infraf(errdefs.ScopeNode, errdefs.Internal, "network", "%w", err)
+		return nil, err
 	}
 	s.phases, s.encoded = phases, b
 	return b, nil
