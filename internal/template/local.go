@@ -174,7 +174,7 @@ func (s *Local) Verify(ctx context.Context, ref string) error {
 	return nil
 }
 
-// find reads the manifest that ref means.
+// find gives the manifest that ref means. It is everybody's: nobody changes it.
 func (s *Local) find(ref string) (*manifest, error) {
 	name, version, pinned := strings.Cut(ref, "@")
 	if name == "" {

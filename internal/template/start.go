@@ -44,11 +44,8 @@ func (b *build) start(ctx context.Context) error {
 func (b *build) template(ctx context.Context) error {
 	ref := b.req.Source.Ref
 	m, err := b.s.find(ref)
-	if err == nil {
-		m, err = readManifest(b.s.manifestPath(m.Name, m.Version)) // one of its own, to build upon
-	}
 	if err != nil {
-		return errdefs.From(err)
+		return err
 	}
 	if m.HostView {
 		return errdefs.Userf(errdefs.Unsupported, "template "+ref, "build from an imported template or an image", "it is a view of the host and nothing can be built on it")

@@ -84,7 +84,8 @@ func claim(old *Settings, msg *guestproto.Setup, d *descriptors) (*Settings, err
 }
 
 func finish(s *Settings, msg *guestproto.Setup, d *descriptors) error {
-	if _, _, found := lookupUser(s.User); !found && !msg.Pooled { // the claim says whom a pooled box is for
+	uid, gid, found := lookupUser(s.User)
+	if !found && !msg.Pooled { // the claim says whom a pooled box is for
 		return noUser(s.User)
 	}
 	if msg.Hostname != "" {
@@ -92,5 +93,5 @@ func finish(s *Settings, msg *guestproto.Setup, d *descriptors) error {
 			return stepError{"hostname", msg.Hostname, err}
 		}
 	}
-	return addWritable(s, d.writable, msg.WritableDirs)
+	return addWritable(s, uid, gid, d.writable, msg.WritableDirs)
 }

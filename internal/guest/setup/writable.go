@@ -8,8 +8,7 @@ import (
 // makes those that live in a writable root. A writable directory belongs to
 // whom the template's directory belongs to, or to the default user where
 // that is root: who asks for a writable path wants to write there.
-func addWritable(s *Settings, mounts []mount, plain []string) error {
-	uid, gid, _ := lookupUser(s.User)
+func addWritable(s *Settings, uid, gid int, mounts []mount, plain []string) error {
 	for i := range mounts {
 		path := mounts[i].path
 		st, err := attachWritable(&mounts[i])
