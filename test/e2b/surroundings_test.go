@@ -47,10 +47,10 @@ func surround() (*surroundings, error) {
 	}
 	s := &surroundings{dir: dir, ca: filepath.Join(dir, "ca.pem"), target: &url.URL{}}
 	quiet := log.New(io.Discard, "", 0)
-	s.tls = httptest.NewUnstartedServer(&httputil.ReverseProxy{
+	s.tls = httptest.NewUnstartedServer(duplex(&httputil.ReverseProxy{
 		Rewrite:  func(p *httputil.ProxyRequest) { p.SetURL(s.target); p.Out.Host = p.In.Host },
 		ErrorLog: quiet, FlushInterval: -1,
-	})
+	}))
 	cert, err := certificate()
 	if err != nil {
 		return nil, err
@@ -67,6 +67,15 @@ func surround() (*surroundings, error) {
 		return nil, err
 	}
 	return s, os.WriteFile(s.ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), 0o644)
+}
+
+// duplex lets an answer begin before the request has been read to its end, as nginx does. Go's server closes
+// the request's body otherwise, and the proxy's transport, about to look for its end, breaks the answer off.
+func duplex(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is so without
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (s *surroundings) pointAt(server string) { u, _ := url.Parse(server); *s.target = *u }
@@ -125,7 +134,7 @@ func locked(next http.Handler) http.Handler {
 // forward is an HTTP proxy for clients, by CONNECT and by absolute addresses.
 func forward(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodConnect {
-		(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.Out.Host = p.In.Host }, FlushInterval: -1}).ServeHTTP(w, r)
+		duplex(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.Out.Host = p.In.Host }, FlushInterval: -1}).ServeHTTP(w, r)
 		return
 	}
 	to, err := net.DialTimeout("tcp", r.Host, 5*time.Second)
