@@ -6,6 +6,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=internal/runtime/native/embedded
 export CGO_ENABLED=0
+# Go 1.26's collector keeps marks at the end of each span: pages that a guest, which allocates little and hardly ever
+# collects, would touch for nothing (0.06 MiB in each idle box).
+export GOEXPERIMENT=nogreenteagc
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 for name in dsec-guest dsec-spawner; do

@@ -144,7 +144,7 @@ func (s *Server) spawnWorker(run *workerRun, fd int) error {
 		// Until it has made itself undumpable the box's root may write to its memory:
 		// it must not be a way around the filter.
 		Seccomp: set.Seccomp,
-		Rlimits: []spawn.Rlimit{{Resource: unix.RLIMIT_CORE, Max: 0}},
+		Rlimits: []spawn.Rlimit{{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_DATA, Max: hardLimit(unix.RLIMIT_DATA)}},
 	}
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -171,7 +171,6 @@ func (s *Server) spawnWorker(run *workerRun, fd int) error {
 	}
 	go func() {
 		e := <-run.child.ended
-		closeFD(run.child.pidfd)
 		run.cause = policyError("file worker", "it was ended from inside the box")
 		if readEvents(set).oom > run.before.oom {
 			run.cause = limitError("out_of_memory", "box", "the file operation ran out of the box's memory", "free memory in the box or raise mem_limit")
