@@ -154,5 +154,5 @@ func (f *leaf) read(name string) []byte {
 		return nil
 	}
 	defer unix.Close(fd)
-	return readAll(fd, 1<<20, 4096)
+	return readAll(fd, 1<<20, 0)
 }

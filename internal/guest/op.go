@@ -172,9 +172,6 @@ func (o *op) cleanUp() {
 	if in != nil {
 		in.close()
 	}
-	if o.child.pidfd > 0 {
-		_ = unix.Close(o.child.pidfd)
-	}
 	if !survivors {
 		o.release(tty)
 	}

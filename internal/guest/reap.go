@@ -2,8 +2,10 @@ package guest
 
 import (
 	"encoding/binary"
+	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +22,6 @@ type exit struct {
 // child is a started process. ended receives once.
 type child struct {
 	pid   atomic.Int32
-	pidfd int
 	ended chan exit
 
 	mu   sync.Mutex
@@ -37,8 +38,7 @@ func (c *child) signal(sig unix.Signal) bool {
 	return unix.Kill(-int(c.pid.Load()), sig) == nil
 }
 
-// reaper starts children and waits for them. As PID 1 (all) it is the only
-// waiter of the process and reaps orphans too; otherwise it waits for its own
+// reaper starts children and waits for them. As PID 1 (all) it reaps orphans too; otherwise it waits for its own
 // children only, and leaves those of its host process alone.
 type reaper struct {
 	all bool
@@ -46,6 +46,8 @@ type reaper struct {
 	orphan func()
 
 	launcher atomic.Pointer[spawn.Launcher] // in the agent's v1 groups; nil: there are none
+
+	reaping sync.Mutex // from the look at a dead process until it is reaped: its pid must not be another's meanwhile
 
 	mu       sync.Mutex
 	children map[*child]struct{} // few: a scan beats keeping pids of half-started ones
@@ -66,16 +68,13 @@ func (r *reaper) start(s *spawn.Spec, c *child) error {
 	s.Pid = &c.pid
 	r.mu.Lock()
 	r.children[c] = struct{}{}
-	if r.all && !r.running {
-		r.running = true
-		go r.loop()
-	}
 	r.mu.Unlock()
+	var pidfd int
 	var err error
 	if l := r.launcher.Load(); l != nil && len(s.Tasks) > 0 {
-		c.pidfd, err = l.Start(s)
+		pidfd, err = l.Start(s)
 	} else {
-		c.pidfd, err = spawn.Start(s)
+		pidfd, err = spawn.Start(s)
 	}
 	if c.pid.Load() == 0 { // no child existed
 		r.mu.Lock()
@@ -83,14 +82,7 @@ func (r *reaper) start(s *spawn.Spec, c *child) error {
 		r.mu.Unlock()
 		return err
 	}
-	if r.all {
-		r.mu.Lock()
-		r.wake = true
-		r.idle.Signal()
-		r.mu.Unlock()
-	} else {
-		go r.waitOne(c)
-	}
+	go r.watch(c, pidfd)
 	return err
 }
 
@@ -100,38 +92,66 @@ func (r *reaper) prepare(tasks []int) {
 	if !r.all || len(tasks) == 0 {
 		return
 	}
-	if l, err := spawn.NewLauncher(tasks); err == nil { // else every start joins by itself
+	if l, err := spawn.NewLauncher(tasks, boundingOf()); err == nil { // else every start joins by itself
 		r.launcher.Store(l)
 	}
 }
 
-func (r *reaper) waitOne(c *child) {
-	e := exit{}
-	for {
-		// Peek first: the pid must not be free while a signal to it is under way.
-		err := waitid(unix.P_PID, int(c.pid.Load()), nil)
-		if err == unix.EINTR {
-			continue
-		}
-		r.reap(c, int(c.pid.Load()), &e)
+// orphanPatience is how long the orphans of a command may stay zombies while it runs: a short one shall not
+// cost a thread that waits for them.
+const orphanPatience = 10 * time.Millisecond
+
+// watch reaps a child when it has ended.
+func (r *reaper) watch(c *child, pidfd int) {
+	if !r.all {
+		awaitEnd(int(c.pid.Load()), pidfd)
+		r.reap(c, int(c.pid.Load()))
 		return
+	}
+	late := time.AfterFunc(orphanPatience, r.await)
+	awaitEnd(int(c.pid.Load()), pidfd)
+	if late.Stop() && r.collect() {
+		r.await()
 	}
 }
 
-// loop waits for whatever ends. It blocks in the kernel while there is any
-// child, and on a condition otherwise: an idle box needs no thread for it.
+// awaitEnd returns when a child has ended, and takes over its pidfd (-1: none). Where that can be
+// polled it needs no thread. The child is not reaped: a signal to it may be under way.
+func awaitEnd(pid, pidfd int) {
+	if pidfd >= 0 {
+		_ = unix.SetNonblock(pidfd, true) // else os would not poll it
+		f := os.NewFile(uintptr(pidfd), "child")
+		defer f.Close()
+		conn, err := f.SyscallConn()
+		if err == nil && conn.Read(func(fd uintptr) bool {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			return n > 0 && err == nil
+		}) == nil {
+			return
+		}
+	}
+	for waitid(unix.P_PID, pid, 0, nil) == unix.EINTR {
+	}
+}
+
+// await makes sure that the loop waits for whatever ends.
+func (r *reaper) await() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.running {
+		r.running = true
+		go r.loop()
+	}
+	r.wake = true
+	r.idle.Signal()
+}
+
+// loop blocks in the kernel while there is any child, and on a condition otherwise.
 func (r *reaper) loop() {
-	var info [128]byte
 	for {
-		switch err := waitid(unix.P_ALL, 0, &info); err {
-		case nil:
-			pid := int(int32(binary.NativeEndian.Uint32(info[16:])))
-			c := r.find(int32(pid))
-			var e exit
-			if !r.reap(c, pid, &e) && r.orphan != nil {
-				r.orphan()
-			}
-		case unix.EINTR:
+		switch waitid(unix.P_ALL, 0, 0, nil) {
+		case nil, unix.EINTR:
+			r.collect()
 		default: // ECHILD
 			r.mu.Lock()
 			for !r.wake {
@@ -139,6 +159,26 @@ func (r *reaper) loop() {
 			}
 			r.wake = false
 			r.mu.Unlock()
+		}
+	}
+}
+
+// collect reaps whatever has ended, and tells whether there are others.
+func (r *reaper) collect() (others bool) {
+	r.reaping.Lock()
+	defer r.reaping.Unlock()
+	var info [128]byte
+	for {
+		err := waitid(unix.P_ALL, 0, unix.WNOHANG, &info)
+		if err == unix.EINTR {
+			continue
+		}
+		pid := int(int32(binary.NativeEndian.Uint32(info[16:])))
+		if err != nil || pid == 0 {
+			return err == nil
+		}
+		if c := r.find(int32(pid)); !r.reap(c, pid) && r.orphan != nil {
+			r.orphan()
 		}
 	}
 }
@@ -156,7 +196,8 @@ func (r *reaper) find(pid int32) *child {
 }
 
 // reap takes the zombie and tells its child, if it is one.
-func (r *reaper) reap(c *child, pid int, e *exit) bool {
+func (r *reaper) reap(c *child, pid int) bool {
+	var e exit
 	if c != nil {
 		c.mu.Lock()
 		c.gone = true
@@ -174,13 +215,13 @@ func (r *reaper) reap(c *child, pid int, e *exit) bool {
 	r.mu.Lock()
 	delete(r.children, c)
 	r.mu.Unlock()
-	c.ended <- *e
+	c.ended <- e
 	return true
 }
 
 // waitid waits for the end of a child without reaping it.
-func waitid(which, id int, info *[128]byte) error {
-	_, _, e := unix.Syscall6(unix.SYS_WAITID, uintptr(which), uintptr(id), uintptr(unsafe.Pointer(info)), unix.WEXITED|unix.WNOWAIT, 0, 0)
+func waitid(which, id, flags int, info *[128]byte) error {
+	_, _, e := unix.Syscall6(unix.SYS_WAITID, uintptr(which), uintptr(id), uintptr(unsafe.Pointer(info)), uintptr(unix.WEXITED|unix.WNOWAIT|flags), 0, 0)
 	if e != 0 {
 		return e
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // Launcher starts processes from a thread that lives in the agent's cgroup v1
-// groups: its children are born there. Joining three groups one by one costs more
-// than the start itself, and waits for every other change of cgroups on the machine.
+// groups and has the agent's bounding set: its children are born so. Joining three groups one by one
+// costs more than the start itself, and waits for every other change of cgroups on the machine.
 //
 // The thread is not the Go runtime's: the agent's CPU limit throttles it, and a
 // throttled thread must not hold up the guest's scheduler. It counts as one
@@ -44,12 +44,15 @@ const (
 func startThread(flags uintptr, l *launcher) (r uintptr)
 
 // NewLauncher starts the thread, which moves itself into the groups of the given
-// `tasks` files while the caller goes on; the first Start waits for that. The
-// thread lives as long as the process.
-func NewLauncher(tasks []int) (*Launcher, error) {
-	calls := make([]call, len(tasks))
-	for i, fd := range tasks {
-		calls[i] = call{nr: unix.SYS_WRITE, args: [6]uintptr{uintptr(fd), uintptr(unsafe.Pointer(&zero[0])), 1}}
+// `tasks` files and drops all capabilities but bounding (0: none) from its bounding set while the caller goes on; the
+// first Start waits for that. The thread lives as long as the process.
+func NewLauncher(tasks []int, bounding uint64) (*Launcher, error) {
+	calls := make([]call, 0, len(tasks)+int(lastCap())+1)
+	for _, fd := range tasks {
+		calls = append(calls, call{nr: unix.SYS_WRITE, args: [6]uintptr{uintptr(fd), uintptr(unsafe.Pointer(&zero[0])), 1}})
+	}
+	for c := range dropped(bounding) {
+		calls = append(calls, call{nr: unix.SYS_PRCTL, args: [6]uintptr{unix.PR_CAPBSET_DROP, c}})
 	}
 	t := &launcher{state: launcherBusy, ninit: uintptr(len(calls))}
 	if len(calls) > 0 {
@@ -81,8 +84,16 @@ func startMasked(t *launcher) uintptr {
 // kept holds the newest launcher for the collector's sake.
 var kept atomic.Pointer[Launcher]
 
-// wait waits until the thread is neither starting nor at work.
+// usual is how long a start usually takes at most, ns.
+const usual = 500_000
+
+// wait waits until the thread is neither starting nor at work. For as long as that usually takes the scheduler hears
+// nothing of it: it would wake, or make, another thread to look for work that a guest rarely has meanwhile.
 func (t *launcher) wait() uint32 {
+	soon := &unix.Timespec{Nsec: usual}
+	if atomic.LoadUint32(&t.state) == launcherBusy {
+		_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.state)), 128, launcherBusy, uintptr(unsafe.Pointer(soon)), 0, 0)
+	}
 	for {
 		s := atomic.LoadUint32(&t.state)
 		if s != launcherBusy {
@@ -97,7 +108,8 @@ func (t *launcher) wait() uint32 {
 // no reason: a thousand starts that go around it at once make as many threads.
 const patience = 20 * time.Millisecond
 
-// Start is like the function Start; s.Tasks is used only when the thread is held up.
+// Start is like the function Start; s.Tasks and s.Bounding, which must be the launcher's, are used only when the
+// thread is held up.
 func (l *Launcher) Start(s *Spec) (pidfd int, err error) {
 	if !l.take() {
 		return Start(s)

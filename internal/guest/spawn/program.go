@@ -56,9 +56,9 @@ func keepPtr[T any](p *program, v *T) uintptr {
 
 var zero = []byte("0")
 
-func (p *program) cgroups(s *Spec, join bool) {
+func (p *program) cgroups(s *Spec, alone bool) {
 	for _, fd := range s.Tasks {
-		if !join {
+		if !alone {
 			break
 		}
 		p.add(StepCgroup, unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&zero[0])), 1)

@@ -1,6 +1,7 @@
 package spawn
 
 import (
+	"iter"
 	"runtime"
 	"sync/atomic"
 	"syscall"
@@ -82,7 +83,7 @@ type Spec struct {
 // In both cases where a child existed (Pid is set) somebody has to reap it.
 func Start(s *Spec) (pidfd int, err error) { return start(s, nil) }
 
-// start forks by the launcher's thread, which needs not join cgroups, or here.
+// start forks by the launcher's thread, whose children are in the cgroups and within the bounding set, or here.
 func start(s *Spec, launch func(*cloneArgs, []call, *uint32) (int, syscall.Errno)) (pidfd int, err error) {
 	if s.Pid == nil {
 		s.Pid = new(atomic.Int32)
@@ -130,9 +131,9 @@ func (p *program) failure() *Error {
 }
 
 //go:noinline
-func compile(s *Spec, join bool) (*program, *cloneArgs, *uint32) {
+func compile(s *Spec, alone bool) (*program, *cloneArgs, *uint32) {
 	p := &program{calls: make([]call, 0, 80)}
-	p.cgroups(s, join)
+	p.cgroups(s, alone)
 	p.add(StepTTY, unix.SYS_SETSID)
 	p.files(s)
 	if s.TTY {
@@ -144,7 +145,7 @@ func compile(s *Spec, join bool) (*program, *cloneArgs, *uint32) {
 		lim := &unix.Rlimit{Cur: r.Max, Max: r.Max}
 		p.add(StepLimits, unix.SYS_PRLIMIT64, 0, uintptr(r.Resource), keepPtr(p, lim), 0)
 	}
-	p.privileges(s)
+	p.privileges(s, alone)
 	switch {
 	case s.SoftDir:
 		p.add(StepChdir, unix.SYS_CHDIR, p.string("/"))
@@ -219,12 +220,10 @@ func (p *program) files(s *Spec) {
 
 // privileges gives up what the agent must not have, in the order that the
 // kernel's checks ask for.
-func (p *program) privileges(s *Spec) {
-	if s.Bounding != 0 {
-		for c := range uintptr(64) {
-			if c <= lastCap() && s.Bounding&(1<<c) == 0 {
-				p.add(StepCaps, unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0)
-			}
+func (p *program) privileges(s *Spec, alone bool) {
+	if alone {
+		for c := range dropped(s.Bounding) {
+			p.add(StepCaps, unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		}
 	}
 	if s.NoNew {
@@ -252,6 +251,17 @@ func (p *program) privileges(s *Spec) {
 		hdr := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		data := &[2]unix.CapUserData{{Effective: 1 << unix.CAP_SYS_ADMIN, Permitted: 1 << unix.CAP_SYS_ADMIN}}
 		p.add(StepCaps, unix.SYS_CAPSET, keepPtr(p, hdr), keepPtr(p, data))
+	}
+}
+
+// dropped are the capabilities that are not in a bounding set; of no set, which is 0, none.
+func dropped(bounding uint64) iter.Seq[uintptr] {
+	return func(yield func(uintptr) bool) {
+		for c := uintptr(0); bounding != 0 && c <= lastCap(); c++ {
+			if bounding&(1<<c) == 0 && !yield(c) {
+				return
+			}
+		}
 	}
 }
 

@@ -129,12 +129,11 @@ func TestPrivileges(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to change ids and capabilities")
 	}
-	const tenCaps = 1<<unix.CAP_CHOWN | 1<<unix.CAP_KILL | 1<<unix.CAP_SETUID
 	for _, noNew := range []bool{true, false} {
 		for _, uid := range []uint32{0, 1000} {
 			s := sh(`grep -E '^(Uid|Gid|Groups|CapEff|CapPrm|CapBnd|CapInh|NoNewPrivs|Seccomp):' /proc/self/status | tr -s ' \t' ' '; ulimit -n; cat /proc/self/oom_score_adj; mkdir /tmp/dsec-spawn-x 2>&1`)
 			s.Cred = &Cred{UID: uid, GID: uid, Groups: []uint32{5, uid}}
-			s.Bounding, s.NoNew = tenCaps, noNew
+			s.Bounding, s.NoNew = someCaps, noNew
 			s.Rlimits = []Rlimit{{unix.RLIMIT_NOFILE, 77}}
 			s.Seccomp = denyMkdir()
 			s.ResetOOMScore = true
@@ -199,6 +198,9 @@ func TestCgroupLeaf(t *testing.T) {
 	}
 }
 
+// someCaps is a bounding set: 0xa1.
+const someCaps = 1<<unix.CAP_CHOWN | 1<<unix.CAP_KILL | 1<<unix.CAP_SETUID
+
 func TestLauncher(t *testing.T) {
 	const dir = "/sys/fs/cgroup/pids/dsec-launchertest"
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -209,7 +211,7 @@ func TestLauncher(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	l, err := NewLauncher([]int{fd})
+	l, err := NewLauncher([]int{fd}, someCaps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,9 +231,9 @@ func TestLauncher(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 25 {
-				spec := sh("grep ^[0-9]*:pids: /proc/self/cgroup; exit 5")
-				spec.Tasks = []int{fd} // on a busy machine the thread may seem to be held up
-				if out, ws := runBy(t, spec, l.Start); !strings.HasSuffix(out, "/dsec-launchertest\n") || ws.ExitStatus() != 5 {
+				spec := sh("grep ^CapBnd: /proc/self/status; grep ^[0-9]*:pids: /proc/self/cgroup; exit 5")
+				spec.Tasks, spec.Bounding = []int{fd}, someCaps // on a busy machine the thread may seem to be held up
+				if out, ws := runBy(t, spec, l.Start); !strings.HasPrefix(out, "CapBnd:\t00000000000000a1\n") || !strings.HasSuffix(out, "/dsec-launchertest\n") || ws.ExitStatus() != 5 {
 					t.Errorf("got %q, %v", out, ws)
 				}
 			}
@@ -244,7 +246,7 @@ func TestLauncher(t *testing.T) {
 	}
 	_, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 	// One that cannot join leaves the joining to each start, which fails in turn.
-	lame, err := NewLauncher([]int{9999})
+	lame, err := NewLauncher([]int{9999}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
