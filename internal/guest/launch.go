@@ -261,7 +261,6 @@ func rlimits(s *setup.Settings) []spawn.Rlimit {
 	list := []spawn.Rlimit{
 		{Resource: unix.RLIMIT_NOFILE, Max: or(s.NoFile, defaultNoFile)},
 		{Resource: unix.RLIMIT_CORE, Max: coreLimit},
-		{Resource: unix.RLIMIT_DATA, Max: unix.RLIM_INFINITY}, // the guest's own is lower
 	}
 	if s.FSize > 0 {
 		list = append(list, spawn.Rlimit{Resource: unix.RLIMIT_FSIZE, Max: s.FSize})
@@ -270,18 +269,12 @@ func rlimits(s *setup.Settings) []spawn.Rlimit {
 		list = append(list, spawn.Rlimit{Resource: unix.RLIMIT_STACK, Max: s.Stack})
 	}
 	for i := range list {
-		list[i].Max = min(list[i].Max, hardLimit(list[i].Resource))
+		var have unix.Rlimit
+		if unix.Getrlimit(list[i].Resource, &have) == nil {
+			list[i].Max = min(list[i].Max, have.Max) // only the machine's root may raise a hard limit
+		}
 	}
 	return list
-}
-
-// hardLimit is what only the machine's root could raise.
-func hardLimit(resource int) uint64 {
-	var have unix.Rlimit
-	if unix.Getrlimit(resource, &have) != nil {
-		return unix.RLIM_INFINITY
-	}
-	return have.Max
 }
 
 func or(v, def uint64) uint64 {

@@ -144,7 +144,7 @@ func (s *Server) spawnWorker(run *workerRun, fd int) error {
 		// Until it has made itself undumpable the box's root may write to its memory:
 		// it must not be a way around the filter.
 		Seccomp: set.Seccomp,
-		Rlimits: []spawn.Rlimit{{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_DATA, Max: hardLimit(unix.RLIMIT_DATA)}},
+		Rlimits: []spawn.Rlimit{{Resource: unix.RLIMIT_CORE, Max: 0}},
 	}
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -197,7 +197,7 @@ func (r *Runtime) startGuest(ctx context.Context, b *box, name string, l runtime
 		var s spawned
 		s.pid, s.pidfd, s.err = r.spawns.spawn(ctx, &spawner.Request{
 			Kind: spawner.KindSpawn, Base: uint32(slotBase(b.slot)), Count: idCount,
-			Listen: listen, Exe: int(r.guest.Fd()), Cgroup: birth.Cgroup,
+			Listen: listen, Exe: int(r.guest.Fd()), Cgroup: birth.Cgroup, Join: birth.Join,
 		})
 		result <- s
 	}()

@@ -3,7 +3,6 @@ package native
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -36,24 +35,6 @@ func TestStores(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-	m.clean()
-}
-
-// TestGuestHasALimitOfItsOwn: PID 1 may share its memory group with other guests, so it has to end itself when it
-// runs wild. What it starts, and may use what the box may, is not held by that.
-func TestGuestHasALimitOfItsOwn(t *testing.T) {
-	m := newMachine(t)
-	b := m.create()
-	limits, err := os.ReadFile("/proc/" + itoa(b.pid) + "/limits")
-	if err != nil || !regexp.MustCompile(`Max data size +167772160 `).Match(limits) {
-		t.Errorf("%v\n%s", err, limits)
-	}
-	if got := out(t, guestOf(t, b), "user", "ulimit -d"); got != "unlimited" {
-		t.Errorf("a command in the box has %s", got)
-	}
-	if err := b.Destroy(ctx(t)); err != nil {
-		t.Error(err)
 	}
 	m.clean()
 }

@@ -1,17 +1,17 @@
 // Package cgroup keeps the control groups of one node's boxes, on pure cgroup
 // v2 and on hosts with v1 controllers beside a cgroup2 hierarchy.
 //
-// Under the node's root group (dsec-xxxxxxxx) each box has a group agent with the
-// box's limits, and PID 1 sits beside it, so that OOM, fork bombs and freezing hit
-// the agent and never PID 1. Whatever the host, all processes of a box are
-// below one cgroup2 directory: that is how they are counted, frozen and killed.
-// The guest makes a leaf per op below agent, which belongs to the box's root for
-// that reason.
+// Under the node's root group (dsec-xxxxxxxx) each box has two groups: guest,
+// with a small fixed budget for PID 1, and agent, which has the box's limits, so
+// that OOM, fork bombs and freezing hit the agent and never PID 1. Whatever the
+// host, all processes of a box are below one cgroup2 directory: that is how
+// they are counted, frozen and killed. The guest makes a leaf per op below
+// agent, which belongs to the box's root for that reason.
 //
 //	hybrid: unified/<root>/<id>           guest        v2: <root>/<id>/guest
 //	        unified/<root>/<id>/agent     agent            <root>/<id>/agent
+//	        memory/<root>/<id>.g          guest
 //	        {memory,pids,cpu}/<root>/<id>.a agent
-//	        {memory,pids}/<root>/_spawner guests of all boxes, born there
 //
 // Paths of one node are touched by its daemon alone; methods are safe for
 // concurrent use on different boxes.
@@ -30,10 +30,9 @@ import (
 	"github.com/dsec-platform/dsec/internal/runtime"
 )
 
-// GuestBudget bounds the memory of PID 1 where its group is its own, which is v2: a v1 group for it would
-// cost more memory than the guest itself. It is a ceiling against a guest that runs wild, not a promise: an
-// idle guest needs half a MiB, and one with as many ops as it allows at once, kernel memory of their pipes
-// and cgroups included, some 140. The spawner bounds its private memory everywhere.
+// GuestBudget bounds the memory of PID 1. It is a ceiling against a guest that
+// runs wild, not a promise: an idle guest needs half a MiB, and one with as many ops
+// as it allows at once, kernel memory of their pipes and cgroups included, some 140.
 const GuestBudget = 160 << 20
 
 // parking is the group that the spawner lives in. No box id contains "_".
@@ -67,6 +66,7 @@ type layout interface {
 // guest has been told.
 type Birth struct {
 	Cgroup     int   // cgroup2 directory that the guest is cloned into
+	Join       []int // v1 `tasks` files that the guest moves itself into
 	AgentTasks []int // v1 `tasks` files for agent processes
 	AgentDir   int   // the agent's cgroup2 directory
 	// Memory and Pids are the files that tell of OOM kills and refused forks.
@@ -75,7 +75,7 @@ type Birth struct {
 
 // Close closes the descriptors.
 func (b *Birth) Close() {
-	for _, fd := range append([]int{b.Cgroup, b.AgentDir, b.Memory, b.Pids}, b.AgentTasks...) {
+	for _, fd := range append(append([]int{b.Cgroup, b.AgentDir, b.Memory, b.Pids}, b.Join...), b.AgentTasks...) {
 		if fd >= 0 {
 			unix.Close(fd)
 		}

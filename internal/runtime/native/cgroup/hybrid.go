@@ -66,7 +66,15 @@ func (n *Node) openHybrid(o Options) error {
 func (h *hybrid) kind() string { return "v1-hybrid" }
 
 func (h *hybrid) create(id string, l runtime.Limits, b *Birth) (err error) {
-	agent, groups := id+".a", needed
+	guest, agent := id+".g", id+".a"
+	mem := h.dirs["memory"]
+	if err = mkdirAt(mem, guest); err != nil {
+		return err
+	}
+	if err = writeAt(mem, guest+"/memory.limit_in_bytes", itoa(GuestBudget)); err != nil {
+		return err
+	}
+	groups := needed
 	if l.ReadBPS > 0 || l.WriteBPS > 0 {
 		if _, ok := h.dirs["blkio"]; !ok || h.device == "" {
 			return wrap("limit io of", id, errors.ErrUnsupported)
@@ -93,7 +101,12 @@ func (h *hybrid) create(id string, l runtime.Limits, b *Birth) (err error) {
 		}
 		b.AgentTasks = append(b.AgentTasks, fd)
 	}
-	if b.Memory, err = openRead(h.dirs["memory"], agent+"/memory.oom_control"); err != nil {
+	fd, err := openWrite(mem, guest+"/tasks")
+	if err != nil {
+		return err
+	}
+	b.Join = append(b.Join, fd)
+	if b.Memory, err = openRead(mem, agent+"/memory.oom_control"); err != nil {
 		return err
 	}
 	if b.Pids, err = openRead(h.dirs["pids"], agent+"/pids.events"); err != nil {
@@ -210,25 +223,24 @@ const cpuPeriod = 100000
 
 func cpuQuota(cores float64) int64 { return max(int64(math.Round(cores*cpuPeriod)), 1000) }
 
-// formerGuest ends the names of the memory groups that PID 1 had to itself in builds whose boxes may still live.
-const formerGuest = ".g"
-
 func (h *hybrid) remove(id string) error {
 	var errs []error
-	for _, fd := range h.dirs {
+	for c, fd := range h.dirs {
 		errs = append(errs, rmdir(fd, id+".a"))
+		if c == "memory" {
+			errs = append(errs, rmdir(fd, id+".g"))
+		}
 	}
-	errs = append(errs, rmdir(h.dirs["memory"], id+formerGuest))
 	return errors.Join(errs...)
 }
 
 func (h *hybrid) exists(id string) bool {
 	for _, fd := range h.dirs {
-		if unix.Faccessat(fd, id+".a", unix.F_OK, 0) == nil {
+		if unix.Faccessat(fd, id+".a", unix.F_OK, 0) == nil || unix.Faccessat(fd, id+".g", unix.F_OK, 0) == nil {
 			return true
 		}
 	}
-	return unix.Faccessat(h.dirs["memory"], id+formerGuest, unix.F_OK, 0) == nil
+	return false
 }
 
 func (h *hybrid) list() ([]string, error) {
@@ -241,7 +253,7 @@ func (h *hybrid) list() ([]string, error) {
 		for _, name := range names {
 			if id, ok := strings.CutSuffix(name, ".a"); ok {
 				ids = append(ids, id)
-			} else if id, ok := strings.CutSuffix(name, formerGuest); ok {
+			} else if id, ok := strings.CutSuffix(name, ".g"); ok {
 				ids = append(ids, id)
 			}
 		}

@@ -30,7 +30,6 @@ func cloneRun(args *cloneArgs, size uintptr, prog *call, n uintptr) (r uintptr)
 type child struct {
 	args  cloneArgs
 	calls [16]call
-	data  unix.Rlimit
 	n     int
 	pidfd int32
 	busy  atomic.Uint32 // the kernel clears it when the child has left this memory
@@ -38,6 +37,7 @@ type child struct {
 	argv  [2]*byte
 	env   [len(guestEnv) + 1]*byte
 	name  [16]byte
+	zero  [1]byte
 	byte  [1]byte
 }
 
@@ -45,20 +45,6 @@ type child struct {
 // under load within its cgroup. Set while the guest runs, each would stop its
 // world: 0.15 ms of every create.
 var guestEnv = [...]string{"GOGC=25\x00", "GOMEMLIMIT=44MiB\x00", "GOMAXPROCS=1\x00"}
-
-// guestData bounds the private memory of PID 1, a quarter of which an idle one has mapped: on v1 it shares its
-// memory group with all guests, so that one that runs wild has to end itself. What it starts gets the limit lifted.
-const guestData = 160 << 20
-
-// dataLimit is the guest's soft limit below this process's hard one, which no child could raise.
-func dataLimit() unix.Rlimit {
-	var l unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_DATA, &l) != nil {
-		return unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
-	}
-	l.Cur = min(guestData, l.Max)
-	return l
-}
 
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUTS | unix.CLONE_NEWNET
@@ -77,11 +63,13 @@ func (c *child) add(nr int, args ...uintptr) {
 // compile writes down what the child does between clone and exec. Descriptors
 // 0, 1 and 2 are /dev/null here already; all others are close-on-exec.
 func (c *child) compile(r *Request, gate [2]int) {
-	// Not with the clone: the namespace's root is where its maker sits.
-	c.add(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
-	if c.data = dataLimit(); c.data.Cur != unix.RLIM_INFINITY {
-		c.add(unix.SYS_SETRLIMIT, unix.RLIMIT_DATA, uintptr(unsafe.Pointer(&c.data)))
+	c.zero[0] = '0'
+	for _, fd := range r.Join {
+		// A process that moves itself does not take the lock that waits for all of the machine.
+		c.add(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&c.zero[0])), 1)
 	}
+	// Only now: the namespace's root is where its maker sits.
+	c.add(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
 	// Until the id maps are written, or this process is dead: then setresgid fails.
 	c.add(unix.SYS_CLOSE, uintptr(gate[1]))
 	c.add(unix.SYS_READ, uintptr(gate[0]), uintptr(unsafe.Pointer(&c.byte[0])), 1)

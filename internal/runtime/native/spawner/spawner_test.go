@@ -20,7 +20,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := Request{
 			Kind: Kind(rapid.IntRange(1, 2).Draw(t, "kind")), Base: rapid.Uint32().Draw(t, "base"), Count: rapid.Uint32().Draw(t, "count"),
-			Listen: 10, Exe: 11, Cgroup: 12,
+			Listen: 10, Exe: 11, Cgroup: 12, Join: rapid.SliceOfN(rapid.IntRange(20, 30), 0, maxJoins).Draw(t, "join"),
 		}
 		var out Request
 		if err := guestproto.Unmarshal(guestproto.Marshal(nil, &in), &out); err != nil {
@@ -29,7 +29,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 		if err := out.SetFDs(in.FDs()); err != nil {
 			t.Fatal(err)
 		}
-		if out.Kind != in.Kind || out.Base != in.Base || out.Count != in.Count || out.Listen != 10 || out.Exe != 11 || out.Cgroup != 12 {
+		if out.Kind != in.Kind || out.Base != in.Base || out.Count != in.Count || out.Listen != 10 || out.Exe != 11 || out.Cgroup != 12 || len(out.Join) != len(in.Join) {
 			t.Fatalf("got %+v, want %+v", out, in)
 		}
 		if err := out.SetFDs(append(in.FDs(), 1)); err == nil {

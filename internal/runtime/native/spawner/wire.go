@@ -21,6 +21,9 @@ import (
 // ListenFD is the descriptor of the listening socket that the daemon passes at the start.
 const ListenFD = 3
 
+// maxJoins bounds what a child's list of calls has room for.
+const maxJoins = 4
+
 // Kind of a request.
 type Kind uint8
 
@@ -35,8 +38,12 @@ type Request struct {
 	Kind Kind
 	// Base is the first host id of the box's range, Count its length.
 	Base, Count uint32
+	// Joins is the number of v1 `tasks` files among the descriptors.
+	Joins int
 	// The descriptors travel beside the message, in this order.
 	Listen, Exe, Cgroup int
+	// Join are the v1 `tasks` files that the guest moves itself into.
+	Join []int
 }
 
 // Reply to a request. PidFD is -1 without a child.
@@ -52,6 +59,7 @@ func (r *Request) EncodeFields(e *guestproto.Encoder) {
 	e.Uint(1, uint64(r.Kind))
 	e.Uint(2, uint64(r.Base))
 	e.Uint(3, uint64(r.Count))
+	e.Uint(4, uint64(len(r.Join)))
 }
 
 // DecodeFields reads the message.
@@ -64,21 +72,24 @@ func (r *Request) DecodeFields(d *guestproto.Decoder) {
 			r.Base = uint32(d.UintMax(1<<32 - 1))
 		case 3:
 			r.Count = uint32(d.UintMax(1<<32 - 1))
+		case 4:
+			r.Joins = int(d.UintMax(maxJoins))
 		}
 	}
 }
 
 // FDs are the descriptors to send with a spawn request.
 func (r *Request) FDs() []int {
-	return []int{r.Listen, r.Exe, r.Cgroup}
+	return append([]int{r.Listen, r.Exe, r.Cgroup}, r.Join...)
 }
 
 // SetFDs takes the received descriptors.
 func (r *Request) SetFDs(fds []int) error {
-	if len(fds) != 3 {
+	if len(fds) != 3+r.Joins {
 		return errors.New("spawner: wrong number of descriptors")
 	}
 	r.Listen, r.Exe, r.Cgroup = fds[0], fds[1], fds[2]
+	r.Join = fds[3:]
 	return nil
 }
 
