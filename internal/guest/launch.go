@@ -224,8 +224,8 @@ func candidates(program, path string) []string {
 const bounding = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID | 1<<unix.CAP_KILL |
 	1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETFCAP | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SYS_CHROOT
 
-// boundingOf is the bounding set of what the guest starts: 0, as it is, where it is not root.
-func boundingOf() uint64 {
+// childBounding is the bounding set of what the guest starts: 0, as its own is, where it is not root.
+func childBounding() uint64 {
 	if os.Geteuid() != 0 {
 		return 0
 	}
@@ -238,11 +238,10 @@ func (l *launch) spec(o *op) *spawn.Spec {
 		Paths: l.paths, Argv: l.argv, Env: l.env, Dir: l.dir, SoftDir: l.softDir,
 		NoNew: !l.settings.NewPrivileges, Seccomp: l.settings.Seccomp,
 		Tasks: l.settings.AgentTasks, ResetOOMScore: o.srv.oomScored,
-		Rlimits: rlimits(l.settings),
+		Rlimits: rlimits(l.settings), Bounding: childBounding(),
 	}
 	if os.Geteuid() == 0 {
 		s.Cred = &spawn.Cred{UID: l.user.uid, GID: l.user.gid, Groups: l.user.groups}
-		s.Bounding = boundingOf()
 	}
 	if o.leaf != nil {
 		s.Cgroup = o.leaf.dir

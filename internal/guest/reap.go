@@ -40,9 +40,13 @@ func (c *child) signal(sig unix.Signal) bool {
 
 // reaper starts children and waits for them. As PID 1 (all) it reaps orphans too; otherwise it waits for its own
 // children only, and leaves those of its host process alone.
+//
+// As PID 1 a child is seen to end by its pidfd, and whoever sees an end collects all that is dead. If others are left
+// then, or a command runs for long, the loop waits for them in the kernel until there is no child. So whatever is alive
+// is waited for by the loop, or descends from a child whose watch comes.
 type reaper struct {
 	all bool
-	// orphan is called after an orphan was reaped.
+	// orphan is called after an orphan was reaped, under reaping: it must not block, nor use the reaper.
 	orphan func()
 
 	launcher atomic.Pointer[spawn.Launcher] // in the agent's v1 groups; nil: there are none
@@ -51,9 +55,9 @@ type reaper struct {
 
 	mu       sync.Mutex
 	children map[*child]struct{} // few: a scan beats keeping pids of half-started ones
-	idle     *sync.Cond
-	running  bool
-	wake     bool
+	idle     *sync.Cond          // of the loop, which found no child
+	running  bool                // the loop has been started
+	wake     bool                // there may be one again
 }
 
 func newReaper(all bool, orphan func()) *reaper {
@@ -86,56 +90,55 @@ func (r *reaper) start(s *spawn.Spec, c *child) error {
 	return err
 }
 
-// prepare starts the launcher. It joins the groups beside the boot, so that the
-// first op does not wait for it.
+// prepare starts the launcher where there are v1 groups; on v2 a child is cloned into its group and drops its
+// capabilities itself. It joins the groups beside the boot, so that the first op does not wait for it.
 func (r *reaper) prepare(tasks []int) {
 	if !r.all || len(tasks) == 0 {
 		return
 	}
-	if l, err := spawn.NewLauncher(tasks, boundingOf()); err == nil { // else every start joins by itself
+	if l, err := spawn.NewLauncher(tasks, childBounding()); err == nil { // else every start joins by itself
 		r.launcher.Store(l)
 	}
 }
 
-// orphanPatience is how long the orphans of a command may stay zombies while it runs: a short one shall not
-// cost a thread that waits for them.
+// orphanPatience is how long a command runs before a thread waits for orphans too. Until then, or until the command ends,
+// those that die are zombies, which count as processes of the box.
 const orphanPatience = 10 * time.Millisecond
 
-// watch reaps a child when it has ended.
+// watch sees to it that a child is reaped when it has ended, and takes over its pidfd (-1: none).
 func (r *reaper) watch(c *child, pidfd int) {
 	if !r.all {
-		awaitEnd(int(c.pid.Load()), pidfd)
-		r.reap(c, int(c.pid.Load()))
+		closeFD(pidfd)
+		pid := int(c.pid.Load())
+		for waitid(unix.P_PID, pid, 0, nil) == unix.EINTR { // a peek: a signal to it may be under way
+		}
+		r.reap(c, pid)
 		return
 	}
-	late := time.AfterFunc(orphanPatience, r.await)
-	awaitEnd(int(c.pid.Load()), pidfd)
-	if late.Stop() && r.collect() {
-		r.await()
+	late := time.AfterFunc(orphanPatience, r.wakeLoop)
+	polled := awaitEnd(pidfd)
+	if late.Stop() && (!polled || r.collect()) {
+		r.wakeLoop()
 	}
 }
 
-// awaitEnd returns when a child has ended, and takes over its pidfd (-1: none). Where that can be
-// polled it needs no thread. The child is not reaped: a signal to it may be under way.
-func awaitEnd(pid, pidfd int) {
-	if pidfd >= 0 {
-		_ = unix.SetNonblock(pidfd, true) // else os would not poll it
-		f := os.NewFile(uintptr(pidfd), "child")
-		defer f.Close()
-		conn, err := f.SyscallConn()
-		if err == nil && conn.Read(func(fd uintptr) bool {
-			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-			return n > 0 && err == nil
-		}) == nil {
-			return
-		}
+// awaitEnd returns when a process has ended, and closes its pidfd. It parks a goroutine and no thread. false: it cannot tell.
+func awaitEnd(pidfd int) bool {
+	if pidfd < 0 {
+		return false
 	}
-	for waitid(unix.P_PID, pid, 0, nil) == unix.EINTR {
-	}
+	_ = unix.SetNonblock(pidfd, true) // else os would not poll it
+	f := os.NewFile(uintptr(pidfd), "child")
+	defer f.Close()
+	conn, err := f.SyscallConn()
+	return err == nil && conn.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0 && err == nil
+	}) == nil
 }
 
-// await makes sure that the loop waits for whatever ends.
-func (r *reaper) await() {
+// wakeLoop makes sure that the loop waits for whatever ends.
+func (r *reaper) wakeLoop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.running {
@@ -195,23 +198,21 @@ func (r *reaper) find(pid int32) *child {
 	return nil
 }
 
-// reap takes the zombie and tells its child, if it is one.
+// reap takes the zombie and tells its child; false: it was nobody's.
 func (r *reaper) reap(c *child, pid int) bool {
-	var e exit
 	if c != nil {
 		c.mu.Lock()
-		c.gone = true
 		defer c.mu.Unlock()
 	}
-	for {
-		_, err := unix.Wait4(pid, &e.status, unix.WNOHANG, &e.usage)
-		if err != unix.EINTR {
-			break
-		}
+	var e exit
+	got, err := unix.Wait4(pid, &e.status, unix.WNOHANG, &e.usage)
+	for err == unix.EINTR {
+		got, err = unix.Wait4(pid, &e.status, unix.WNOHANG, &e.usage)
 	}
-	if c == nil {
-		return false
+	if c == nil || got != pid {
+		return c != nil
 	}
+	c.gone = true
 	r.mu.Lock()
 	delete(r.children, c)
 	r.mu.Unlock()

@@ -140,7 +140,7 @@ func (s *Server) spawnWorker(run *workerRun, fd int) error {
 	spec := &spawn.Spec{
 		Paths: []string{"/proc/self/exe"}, Argv: []string{WorkerName}, Env: []string{"GOMAXPROCS=2", "GOGC=50"},
 		Dir: "/", NoNew: true, Tasks: set.AgentTasks, ResetOOMScore: s.oomScored,
-		Cred: &spawn.Cred{Groups: []uint32{0}}, Bounding: bounding,
+		Cred: &spawn.Cred{Groups: []uint32{0}}, Bounding: childBounding(),
 		// Until it has made itself undumpable the box's root may write to its memory:
 		// it must not be a way around the filter.
 		Seccomp: set.Seccomp,

@@ -10,5 +10,6 @@
 // microseconds. That is safe because the guest is non-dumpable, which no
 // same-uid process gets past, and because all signals are blocked or have their
 // default action there. A child that the agent stops in that window holds up its own
-// Start only: the Go scheduler regards the thread as being in a system call.
+// Start, and by a launcher all of the guest for half a millisecond: from then on the Go scheduler regards the thread as
+// being in a system call.
 package spawn

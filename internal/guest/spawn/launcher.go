@@ -17,9 +17,10 @@ import (
 // throttled thread must not hold up the guest's scheduler. It counts as one
 // process in the agent's pids group.
 type Launcher struct {
-	thread *launcher
-	turn   chan struct{}
-	since  atomic.Int64 // when the start at work began, Unix ns; 0: none is
+	thread   *launcher
+	bounding uint64
+	turn     chan struct{}
+	since    atomic.Int64 // when the start at work began, Unix ns; 0: none is
 }
 
 // launcher is what the thread and its users share; the assembly knows its layout.
@@ -36,6 +37,9 @@ type launcher struct {
 }
 
 const (
+	futexWait = 128 // FUTEX_WAIT_PRIVATE
+	futexWake = 129
+
 	launcherBusy = 1
 	launcherDone = 2
 	threadFlags  = 0x100 | 0x200 | 0x400 | 0x800 | 0x10000 | 0x40000 // VM FS FILES SIGHAND THREAD SYSVSEM
@@ -58,7 +62,7 @@ func NewLauncher(tasks []int, bounding uint64) (*Launcher, error) {
 	if len(calls) > 0 {
 		t.init = &calls[0]
 	}
-	l := &Launcher{thread: t, turn: make(chan struct{}, 1)}
+	l := &Launcher{thread: t, bounding: bounding, turn: make(chan struct{}, 1)}
 	if c := (call{result: startMasked(t)}); c.errno() != 0 {
 		return nil, c.errno()
 	}
@@ -84,22 +88,23 @@ func startMasked(t *launcher) uintptr {
 // kept holds the newest launcher for the collector's sake.
 var kept atomic.Pointer[Launcher]
 
-// usual is how long a start usually takes at most, ns.
-const usual = 500_000
+// usualStart is how long a start takes at most, nearly always.
+const usualStart = 500 * time.Microsecond
 
-// wait waits until the thread is neither starting nor at work. For as long as that usually takes the scheduler hears
-// nothing of it: it would wake, or make, another thread to look for work that a guest rarely has meanwhile.
+// wait waits until the thread is neither starting nor at work. For usualStart the scheduler hears nothing of it, which
+// would wake, or make, another thread to look for work that a guest rarely has meanwhile. All of PID 1 stands still for
+// that long at most, even where the agent holds a start up.
 func (t *launcher) wait() uint32 {
-	soon := &unix.Timespec{Nsec: usual}
+	soon := unix.NsecToTimespec(int64(usualStart))
 	if atomic.LoadUint32(&t.state) == launcherBusy {
-		_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.state)), 128, launcherBusy, uintptr(unsafe.Pointer(soon)), 0, 0)
+		_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.state)), futexWait, launcherBusy, uintptr(unsafe.Pointer(&soon)), 0, 0)
 	}
 	for {
 		s := atomic.LoadUint32(&t.state)
 		if s != launcherBusy {
 			return s
 		}
-		_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.state)), 128, launcherBusy, 0, 0, 0)
+		_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.state)), futexWait, launcherBusy, 0, 0, 0)
 	}
 }
 
@@ -108,10 +113,10 @@ func (t *launcher) wait() uint32 {
 // no reason: a thousand starts that go around it at once make as many threads.
 const patience = 20 * time.Millisecond
 
-// Start is like the function Start; s.Tasks and s.Bounding, which must be the launcher's, are used only when the
-// thread is held up.
+// Start is like the function Start, which it uses when the thread is held up or has another bounding set. s.Tasks must be
+// the launcher's.
 func (l *Launcher) Start(s *Spec) (pidfd int, err error) {
-	if !l.take() {
+	if s.Bounding != l.bounding || !l.take() {
 		return Start(s)
 	}
 	l.since.Store(time.Now().UnixNano())
@@ -151,7 +156,7 @@ func (l *Launcher) fork(args *cloneArgs, calls []call, failed *uint32) (int, sys
 	t := l.thread
 	t.args, t.prog, t.n, t.failed = args, &calls[0], uintptr(len(calls)), failed
 	atomic.StoreUint32(&t.state, launcherBusy)
-	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.state)), 129, 1, 0, 0, 0)
+	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.state)), futexWake, 1, 0, 0, 0)
 	t.wait()
 	c := call{result: t.result}
 	t.args, t.prog, t.failed = nil, nil, nil

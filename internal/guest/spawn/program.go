@@ -56,12 +56,11 @@ func keepPtr[T any](p *program, v *T) uintptr {
 
 var zero = []byte("0")
 
-func (p *program) cgroups(s *Spec, alone bool) {
-	for _, fd := range s.Tasks {
-		if !alone {
-			break
+func (p *program) cgroups(s *Spec, byItself bool) {
+	if byItself {
+		for _, fd := range s.Tasks {
+			p.add(StepCgroup, unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&zero[0])), 1)
 		}
-		p.add(StepCgroup, unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&zero[0])), 1)
 	}
 	if s.ResetOOMScore {
 		open := p.add(StepLimits, unix.SYS_OPENAT, atFDCWD, p.string("/proc/self/oom_score_adj"), unix.O_WRONLY|unix.O_CLOEXEC)

@@ -64,7 +64,7 @@ type Spec struct {
 	Files   []File
 	TTY     bool // descriptor 0 becomes the controlling terminal
 	Cred    *Cred
-	// Bounding is the capability bounding set (bit per capability); 0: leave all as it is.
+	// Bounding is the capability bounding set (bit per capability); 0: as the guest's is.
 	Bounding uint64
 	NoNew    bool   // no_new_privs
 	Seccomp  []byte // raw BPF instructions
@@ -130,10 +130,12 @@ func (p *program) failure() *Error {
 	return &Error{StepExec, exec}
 }
 
+// compile lists what the child does. byItself: it joins the cgroups and drops capabilities; a launcher's child is born so.
+//
 //go:noinline
-func compile(s *Spec, alone bool) (*program, *cloneArgs, *uint32) {
+func compile(s *Spec, byItself bool) (*program, *cloneArgs, *uint32) {
 	p := &program{calls: make([]call, 0, 80)}
-	p.cgroups(s, alone)
+	p.cgroups(s, byItself)
 	p.add(StepTTY, unix.SYS_SETSID)
 	p.files(s)
 	if s.TTY {
@@ -145,7 +147,7 @@ func compile(s *Spec, alone bool) (*program, *cloneArgs, *uint32) {
 		lim := &unix.Rlimit{Cur: r.Max, Max: r.Max}
 		p.add(StepLimits, unix.SYS_PRLIMIT64, 0, uintptr(r.Resource), keepPtr(p, lim), 0)
 	}
-	p.privileges(s, alone)
+	p.privileges(s, byItself)
 	switch {
 	case s.SoftDir:
 		p.add(StepChdir, unix.SYS_CHDIR, p.string("/"))
@@ -220,8 +222,8 @@ func (p *program) files(s *Spec) {
 
 // privileges gives up what the agent must not have, in the order that the
 // kernel's checks ask for.
-func (p *program) privileges(s *Spec, alone bool) {
-	if alone {
+func (p *program) privileges(s *Spec, byItself bool) {
+	if byItself {
 		for c := range dropped(s.Bounding) {
 			p.add(StepCaps, unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		}

@@ -215,6 +215,9 @@ func TestLauncher(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if l.thread.wait() != launcherDone {
+		t.Fatal("it could not join the group, or not drop capabilities")
+	}
 	t.Cleanup(func() { // the thread lives as long as this process: move it out
 		tids, err := os.ReadFile(dir + "/tasks")
 		for tid := range bytes.Lines(tids) { // others may have joined by themselves
@@ -240,7 +243,7 @@ func TestLauncher(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	_, err = l.Start(&Spec{Paths: []string{"/nonexistent"}, Argv: []string{"x"}, Pid: new(atomic.Int32)})
+	_, err = l.Start(&Spec{Paths: []string{"/nonexistent"}, Argv: []string{"x"}, Bounding: someCaps, Pid: new(atomic.Int32)})
 	if e, ok := errors.AsType[*Error](err); !ok || e.Step != StepExec {
 		t.Errorf("got %v", err)
 	}
