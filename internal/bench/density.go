@@ -36,6 +36,7 @@ func Density(ctx context.Context, o Options, d *launch.Daemon, ownCgroup string,
 	if err := warm.Stop(ctx, "bench"); err != nil {
 		return r, err
 	}
+	o.say("waiting for the machine's memory to stand still")
 	before, err := settledMemory(ctx)
 	if err != nil {
 		return r, err
@@ -52,6 +53,7 @@ func Density(ctx context.Context, o Options, d *launch.Daemon, ownCgroup string,
 	r.N = n
 	live := n - made.failures
 	r.Live = &live
+	o.say("waiting for the machine's memory to stand still")
 	after, err := settledMemory(ctx)
 	if err != nil {
 		return r, err
@@ -135,27 +137,31 @@ func answer(ctx context.Context, boxes []*dsec.Session) int {
 	return int(ok.Load())
 }
 
-// settledMemory waits until MemAvailable has stopped moving (kernel workers
-// free what processes left) and gives it, in KiB.
+// How long memory has to stand still to count as settled, within how much (KiB), and how long it is waited for:
+// what processes and cgroups left is freed by kernel workers, in spells with seconds between.
+const (
+	settleLook   = 500 * time.Millisecond
+	settleCalm   = 16 // looks
+	settleWithin = 1024
+	settleMost   = 120 // looks
+)
+
+// settledMemory gives MemAvailable, in KiB, when it has stopped moving.
 func settledMemory(ctx context.Context) (int64, error) {
-	last, err := meminfo("MemAvailable")
-	for range 20 {
-		if err != nil {
-			return 0, err
-		}
+	then, err := meminfo("MemAvailable")
+	for look, calm := 0, 0; err == nil && look < settleMost && calm < settleCalm; look++ {
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
-		case <-time.After(500 * time.Millisecond):
+		case <-time.After(settleLook):
 		}
-		now, err2 := meminfo("MemAvailable")
-		if err2 != nil {
-			return 0, err2
+		var now int64
+		now, err = meminfo("MemAvailable")
+		if diff := now - then; diff < settleWithin && diff > -settleWithin {
+			calm++
+		} else {
+			then, calm = now, 0
 		}
-		if diff := now - last; diff < 512 && diff > -512 {
-			return now, nil
-		}
-		last = now
 	}
-	return last, err
+	return then, err
 }
