@@ -172,6 +172,9 @@ func (o *op) cleanUp() {
 	if in != nil {
 		in.close()
 	}
+	if o.child.pidfd > 0 {
+		_ = unix.Close(o.child.pidfd)
+	}
 	if !survivors {
 		o.release(tty)
 	}

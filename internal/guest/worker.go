@@ -171,6 +171,7 @@ func (s *Server) spawnWorker(run *workerRun, fd int) error {
 	}
 	go func() {
 		e := <-run.child.ended
+		closeFD(run.child.pidfd)
 		run.cause = policyError("file worker", "it was ended from inside the box")
 		if readEvents(set).oom > run.before.oom {
 			run.cause = limitError("out_of_memory", "box", "the file operation ran out of the box's memory", "free memory in the box or raise mem_limit")
