@@ -82,23 +82,3 @@ func TestOrphansAreReaped(t *testing.T) {
 	}
 	m.clean()
 }
-
-// TestOrphansDoNotUseUpThePidLimit: a program that forks twice, again and again, has two or three processes at a time.
-func TestOrphansDoNotUseUpThePidLimit(t *testing.T) {
-	m := newMachine(t)
-	b := m.create(func(c *runtime.Config) { c.Limits.Pids = 32 })
-	g := guestOf(t, b)
-	refused := 0
-	for range 20 {
-		if res := run(t, g, "user", `i=0; while [ $i -lt 60 ]; do (true &) || exit 1; i=$((i+1)); done`); res.ExitCode != 0 {
-			refused++
-		}
-	}
-	if refused > 8 { // a busy machine lets the dead wait for a moment
-		t.Errorf("forks were refused in %d of 20 runs", refused)
-	}
-	if err := b.Destroy(ctx(t)); err != nil {
-		t.Error(err)
-	}
-	m.clean()
-}
