@@ -36,8 +36,7 @@ func Density(ctx context.Context, o Options, d *launch.Daemon, ownCgroup string,
 	if err := warm.Stop(ctx, "bench"); err != nil {
 		return r, err
 	}
-	o.say("waiting for the machine's memory to stand still")
-	before, err := settledMemory(ctx)
+	before, err := o.settledMemory(ctx)
 	if err != nil {
 		return r, err
 	}
@@ -53,8 +52,7 @@ func Density(ctx context.Context, o Options, d *launch.Daemon, ownCgroup string,
 	r.N = n
 	live := n - made.failures
 	r.Live = &live
-	o.say("waiting for the machine's memory to stand still")
-	after, err := settledMemory(ctx)
+	after, err := o.settledMemory(ctx)
 	if err != nil {
 		return r, err
 	}
@@ -147,7 +145,8 @@ const (
 )
 
 // settledMemory gives MemAvailable, in KiB, when it has stopped moving.
-func settledMemory(ctx context.Context) (int64, error) {
+func (o *Options) settledMemory(ctx context.Context) (int64, error) {
+	o.say("waiting for the machine's memory to stand still")
 	then, err := meminfo("MemAvailable")
 	for look, calm := 0, 0; err == nil && look < settleMost && calm < settleCalm; look++ {
 		select {

@@ -94,8 +94,8 @@ func (r *reaper) start(s *spawn.Spec, c *child) error {
 	return err
 }
 
-// prepare starts the launcher where there are v1 groups; on v2 a child is cloned into its group and drops its
-// capabilities itself. It joins the groups beside the boot, so that the first op does not wait for it.
+// prepare starts the launcher where there are v1 groups. It joins them beside the boot, so that the first op does not
+// wait for it. On v2 a child is cloned into its group and drops its capabilities itself.
 func (r *reaper) prepare(tasks []int) {
 	if !r.all || len(tasks) == 0 {
 		return

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -55,6 +56,22 @@ func guests(dataDir, ownCgroup string, spares map[string]bool) (pids []int) {
 	}
 	slices.Sort(pids)
 	return pids
+}
+
+// Zombies counts the dead children of a process that it has not waited for, as the machine sees them.
+func Zombies(parent int) (n int) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		fields := strings.Fields(string(b)[strings.LastIndexByte(string(b), ')')+1:])
+		if len(fields) > 1 && fields[0] == "Z" && fields[1] == strconv.Itoa(parent) {
+			n++
+		}
+	}
+	return n
 }
 
 // spareSuffix is that of the socket of a guest that waits for a box to be asked for.

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -104,7 +102,7 @@ func TestKillAtRandomMoments(t *testing.T) {
 	if kills >= 12 && (daemons == 0 || spawners == 0) {
 		t.Error("not everything was killed")
 	}
-	if z := zombies(e.Pid()); z > 0 {
+	if z := launch.Zombies(e.Pid()); z > 0 {
 		t.Errorf("%d zombies are the daemon's children", z)
 	}
 }
@@ -143,21 +141,4 @@ func killSpawner(dataDir string) (killed int) {
 		}
 	}
 	return killed
-}
-
-// zombies counts dead children of a process that it has not waited for.
-func zombies(parent int) int {
-	n := 0
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, f := range stats {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			continue
-		}
-		fields := strings.Fields(string(b)[strings.LastIndexByte(string(b), ')')+1:])
-		if len(fields) > 1 && fields[0] == "Z" && fields[1] == strconv.Itoa(parent) {
-			n++
-		}
-	}
-	return n
 }

@@ -1,37 +1,18 @@
 package native
 
 import (
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/dsec-platform/dsec/internal/launch"
 	"github.com/dsec-platform/dsec/internal/runtime"
 )
 
-// zombies counts the dead children of a process, as the machine sees them: a command in the box would
-// have PID 1 look for them.
-func zombies(parent int) (n int) {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended meanwhile
-		}
-		_, rest, _ := strings.Cut(string(b), ") ")
-		if f := strings.Fields(rest); len(f) > 1 && f[0] == "Z" && f[1] == itoa(parent) {
-			n++
-		}
-	}
-	return n
-}
-
-// noZombies waits until PID 1 has no dead child, and looks again a little later.
+// noZombies waits until PID 1 has no dead child. It looks from outside: a command in the box would have PID 1 look for them.
 func noZombies(t *testing.T, b *box, what string) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); zombies(b.pid) > 0; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); launch.Zombies(b.pid) > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%s: zombies are left", what)
 		}
