@@ -29,7 +29,7 @@ func main() {
 		}
 		return
 	}
-	if err := pid1.Run(build); err != nil {
+	if err := pid1.Run(build, os.Args); err != nil {
 		os.Exit(1)
 	}
 }

@@ -204,10 +204,10 @@ func (s *Server) resize(st *mux.Stream, r *guestproto.OpRequest) error {
 	if err != nil {
 		return err
 	}
-	if o.tty == nil {
+	if !o.info.PTY {
 		return userError("conflict", "op "+o.id, "it has no terminal", "start it with a pty")
 	}
-	if err := setSize(o.tty, r.Rows, r.Cols); err != nil {
+	if o.tty == nil || setSize(o.tty, r.Rows, r.Cols) != nil { // nil: it could not be started, or has ended long ago
 		return userError("conflict", "op "+o.id, "its terminal is closed", "resize running ops only")
 	}
 	return st.SendMessage(&guestproto.Reply{}, true)

@@ -10,6 +10,7 @@ import (
 
 // fileOp remembers the answer of a file operation with an id.
 type fileOp struct {
+	id     string
 	digest string
 	done   chan struct{}
 	reply  []byte
@@ -51,7 +52,7 @@ func (s *Server) file(st *mux.Stream, body []byte) error {
 	if !validOpID(r.OpID) {
 		return userError("invalid_argument", "op_id", "not 1 to 64 characters [A-Za-z0-9_-]", "send a valid op id")
 	}
-	made := &fileOp{digest: string(r.Digest), done: make(chan struct{})}
+	made := &fileOp{id: r.OpID, digest: string(r.Digest), done: make(chan struct{})}
 	f, created, gone, full := s.files.add(r.OpID, made)
 	switch {
 	case gone:

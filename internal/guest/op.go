@@ -132,8 +132,8 @@ func (o *op) run() {
 	o.mu.Unlock()
 	o.finish(r)
 	o.cleanUp()
-	o.srv.opEnded()
 	close(o.idle)
+	o.srv.Touch()
 }
 
 // finish publishes the result.
@@ -218,6 +218,7 @@ func (o *op) checkSurvivors() int {
 			o.pumps[i].drain(o, i)
 		}
 		o.release(tty)
+		o.srv.Touch()
 	}
 	return n
 }

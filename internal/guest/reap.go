@@ -109,7 +109,7 @@ func (r *reaper) waitOne(c *child) {
 	e := exit{}
 	for {
 		// Peek first: the pid must not be free while a signal to it is under way.
-		err := waitid(unix.P_PID, int(c.pid.Load()), nil)
+		err := waitid(unix.P_PID, int(c.pid.Load()), 0, nil)
 		if err == unix.EINTR {
 			continue
 		}
@@ -124,7 +124,7 @@ func (r *reaper) waitOne(c *child) {
 func (r *reaper) loop() {
 	var info [128]byte
 	for {
-		switch err := waitid(unix.P_ALL, 0, &info); err {
+		switch err := waitid(unix.P_ALL, 0, 0, &info); err {
 		case nil:
 			pid := int(int32(binary.NativeEndian.Uint32(info[16:])))
 			c := r.find(int32(pid))
@@ -179,9 +179,18 @@ func (r *reaper) reap(c *child, pid int, e *exit) bool {
 	return true
 }
 
+// hasChildren tells whether any process descends from this one; for PID 1, whether any other lives in the box.
+func hasChildren() bool {
+	for {
+		if err := waitid(unix.P_ALL, 0, unix.WNOHANG, nil); err != unix.EINTR {
+			return err != unix.ECHILD
+		}
+	}
+}
+
 // waitid waits for the end of a child without reaping it.
-func waitid(which, id int, info *[128]byte) error {
-	_, _, e := unix.Syscall6(unix.SYS_WAITID, uintptr(which), uintptr(id), uintptr(unsafe.Pointer(info)), unix.WEXITED|unix.WNOWAIT, 0, 0)
+func waitid(which, id, flags int, info *[128]byte) error {
+	_, _, e := unix.Syscall6(unix.SYS_WAITID, uintptr(which), uintptr(id), uintptr(unsafe.Pointer(info)), uintptr(unix.WEXITED|unix.WNOWAIT|flags), 0, 0)
 	if e != 0 {
 		return e
 	}

@@ -1,11 +1,8 @@
 package guest
 
 import (
-	"bytes"
 	"errors"
 	"io"
-	"runtime/debug"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +30,8 @@ type Options struct {
 	// started (this program again, as WorkerName), which needs Init.
 	Files func(rw io.ReadWriteCloser)
 	Build string
+	// Rest, if not nil, is called on a goroutine of its own whenever nothing has ended for restAfter.
+	Rest func()
 }
 
 // Limits of what a guest keeps: ops in all, ended ones among them, output of all.
@@ -65,41 +64,7 @@ type Server struct {
 	conn *mux.Conn
 	// current is the place of conn, in the order of connections.
 	current uint64
-	rest    *time.Timer // runs out when no op has ended for a while
-}
-
-// restAfter the last op an idle guest that has grown over smallGuest gives its free memory
-// back. For a smaller one a collection touches more memory (0.3 MiB) than it frees, and so
-// does a look at the runtime's own figures: the kernel is asked.
-const (
-	restAfter  = 3 * time.Second
-	smallGuest = 3 << 20
-)
-
-func rest() {
-	var pages [3]int // of the program, resident, and of these in files
-	for i, f := range bytes.Fields(readRegular("/proc/self/statm", 128)) {
-		if i < len(pages) {
-			pages[i], _ = strconv.Atoi(string(f))
-		}
-	}
-	if (pages[1]-pages[2])*unix.Getpagesize() > smallGuest {
-		debug.FreeOSMemory()
-	}
-}
-
-// opEnded keeps the clock of idleness.
-func (s *Server) opEnded() {
-	if !s.opt.Init {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.rest == nil {
-		s.rest = time.AfterFunc(restAfter, rest)
-	} else {
-		s.rest.Reset(restAfter)
-	}
+	rest    *time.Timer // see Touch
 }
 
 // errReplaced ends a connection that a newer one has overtaken.
@@ -240,6 +205,7 @@ func (s *Server) orphaned() {
 				o.checkSurvivors()
 			}
 		}
+		s.Touch()
 	}()
 }
 

@@ -93,6 +93,14 @@ func (t *sessions) get(name string, l *launch, shell string) (*session, error) {
 	return ses, nil
 }
 
+// restore adds a session of the life before.
+func (t *sessions) restore(name string, ses *session) {
+	if t.byName == nil {
+		t.byName = map[string]*session{}
+	}
+	t.byName[name] = ses
+}
+
 // save keeps what the op's shell has written, if it got to the end of it. The
 // state of a command that was killed is the one before it.
 func (ses *session) save(o *op) {

@@ -1,17 +1,19 @@
 package guest
 
 import (
-	"hash/maphash"
+	"hash/fnv"
+	"io"
 	"slices"
 	"sync"
+
+	"github.com/dsec-platform/dsec/internal/guestproto"
 )
 
 // table keeps the ops of a box: exactly one execution per id within its life.
 type table[T entry] struct {
 	mu      sync.Mutex
 	byID    map[string]T
-	order   []string // oldest first
-	seed    maphash.Seed
+	order   []string               // oldest first
 	evicted [2]map[uint64]struct{} // two generations of ids that must not run again
 	keep    int                    // settled entries are evicted beyond this many in all
 	max     int
@@ -30,7 +32,14 @@ type entry interface {
 const maxEvicted = 1 << 17
 
 func newTable[T entry](keep, max int) *table[T] {
-	return &table[T]{byID: map[string]T{}, seed: maphash.MakeSeed(), keep: keep, max: max}
+	return &table[T]{byID: map[string]T{}, keep: keep, max: max}
+}
+
+// idHash is the same in every life of a guest. Ids are their client's choice, who harms nobody else by two that collide.
+func idHash(id string) uint64 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, id)
+	return h.Sum64()
 }
 
 // get gives an entry; gone tells that the id was evicted.
@@ -42,7 +51,7 @@ func (t *table[T]) get(id string) (e T, ok, gone bool) {
 }
 
 func (t *table[T]) wasEvicted(id string) bool {
-	h := maphash.String(t.seed, id)
+	h := idHash(id)
 	_, a := t.evicted[0][h]
 	_, b := t.evicted[1][h]
 	return a || b
@@ -90,7 +99,7 @@ func (t *table[T]) evictLocked() bool {
 		if t.evicted[0] == nil {
 			t.evicted[0] = map[uint64]struct{}{}
 		}
-		t.evicted[0][maphash.String(t.seed, id)] = struct{}{}
+		t.evicted[0][idHash(id)] = struct{}{}
 		e.forget()
 		return true
 	}
@@ -114,4 +123,29 @@ func (t *table[T]) all() []T {
 		list = append(list, t.byID[id])
 	}
 	return list
+}
+
+// restore adds an entry of the life before, in the order of all.
+func (t *table[T]) restore(id string, e T) {
+	t.byID[id] = e
+	t.order = append(t.order, id)
+}
+
+// keepEvicted writes the ids that must not run again, the newer generation as the given field and the older as the next.
+func (t *table[T]) keepEvicted(e *guestproto.Encoder, field uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, generation := range t.evicted {
+		for h := range generation {
+			e.Uints(field+uint32(i), []uint64{h})
+		}
+	}
+}
+
+// restoreEvicted reads one of them.
+func (t *table[T]) restoreEvicted(generation int, hash uint64) {
+	if t.evicted[generation] == nil {
+		t.evicted[generation] = map[uint64]struct{}{}
+	}
+	t.evicted[generation][hash] = struct{}{}
 }

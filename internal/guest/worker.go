@@ -182,6 +182,7 @@ func (s *Server) spawnWorker(run *workerRun, fd int) error {
 			s.leaves.put(set.AgentCgroup, run.leaf)
 		}
 		close(run.gone)
+		s.Touch()
 	}()
 	return nil
 }

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/dsec-platform/dsec/internal/guest/sleeper"
 )
 
 // Options of a daemon.
@@ -168,7 +170,7 @@ func Processes(dataDir string) map[int]string {
 		if err != nil {
 			continue
 		}
-		exe, err := os.Readlink(filepath.Join("/proc", e.Name(), "exe"))
+		exe, err := sleeper.Program(pid)
 		if err != nil {
 			continue
 		}

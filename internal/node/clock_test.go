@@ -196,7 +196,7 @@ func TestUnusedConnectionIsClosed(t *testing.T) {
 			r.t.Error("a connection in use was closed")
 		}
 		release()
-		time.Sleep(idleConn + 2*r.node.cfg.PatrolInterval)
+		time.Sleep(idleConn + 2*watchInterval)
 		if s.guest.Load() != nil {
 			r.t.Error("an unused connection is still open")
 		}

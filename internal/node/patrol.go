@@ -34,16 +34,6 @@ func (n *Node) patrol() {
 		}
 		n.count(orphans)
 	}
-	now := n.cfg.boot()
-	n.mu.RLock()
-	sessions := make([]*session, 0, len(n.sessions))
-	for _, s := range n.sessions {
-		sessions = append(sessions, s)
-	}
-	n.mu.RUnlock()
-	for _, s := range sessions {
-		n.rest(s, now)
-	}
 	began := time.Now()
 	if err := n.journal.compact(); err != nil {
 		n.log.Error("the journal could not be compacted", "err", err, "took", time.Since(began))

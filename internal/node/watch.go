@@ -10,7 +10,7 @@ import (
 // it fails at once.) Looking at 5,000 boxes takes well under a millisecond.
 const watchInterval = 200 * time.Millisecond
 
-// runWatch looks at the ends and events of all boxes.
+// runWatch looks at the ends and events of all boxes, and at connections that nobody uses.
 func (n *Node) runWatch() {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
@@ -19,8 +19,9 @@ func (n *Node) runWatch() {
 		select {
 		case <-tick.C:
 			boxes = n.all(boxes[:0])
+			now := n.cfg.boot()
 			for _, b := range boxes {
-				n.look(b)
+				n.look(b, now)
 			}
 			clear(boxes)
 		case <-n.ctx.Done():
@@ -29,7 +30,7 @@ func (n *Node) runWatch() {
 	}
 }
 
-func (n *Node) look(b *box) {
+func (n *Node) look(b *box, now time.Duration) {
 	b.mu.Lock()
 	r, s, made := b.rbox, b.session, b.made
 	b.mu.Unlock()
@@ -38,6 +39,7 @@ func (n *Node) look(b *box) {
 	}
 	if s != nil {
 		n.drain(r, s, b)
+		n.rest(s, now)
 	}
 	if !ended(r) {
 		return

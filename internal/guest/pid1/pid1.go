@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,8 +28,8 @@ const (
 	preamblePatience = 10 * time.Second
 )
 
-// Run serves the box until its boot fails or the socket breaks.
-func Run(build string) error {
+// Run serves the box until its boot fails or the socket breaks. args are the program's: they say whether it has rested.
+func Run(build string, args []string) error {
 	if err := setup.Harden(); err != nil {
 		return err
 	}
@@ -38,8 +39,13 @@ func Run(build string) error {
 		return err
 	}
 	l := &listener{file: os.NewFile(ListenFD, "listener"), box: &setup.Box{}, failed: make(chan error, 1)}
-	l.srv = guest.NewServer(guest.Options{Settings: l.box.Settings, Init: true, Build: build})
+	l.srv = guest.NewServer(guest.Options{Settings: l.box.Settings, Init: true, Build: build, Rest: l.rest})
 	l.box.Prepare = l.srv.Prepare
+	if len(args) == restArgs {
+		if err := l.wake(args); err != nil {
+			return err
+		}
+	}
 	go l.accept()
 	for {
 		select {
@@ -61,6 +67,9 @@ type listener struct {
 	srv     *guest.Server
 	failed  chan error
 	waiting atomic.Int32 // setup connections of a box that does not stand yet
+
+	mu   sync.Mutex // held while a connection is taken, and while the guest goes to rest
+	open int        // connections
 }
 
 // readable parks the goroutine, not a thread, until there is something to read.
@@ -93,7 +102,11 @@ func (l *listener) accept() {
 		var fd int
 		var err error
 		rerr := conn.Read(func(s uintptr) bool {
-			fd, _, err = unix.Accept4(int(s), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if fd, _, err = unix.Accept4(int(s), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK); err == nil {
+				l.open++
+			}
 			return err != unix.EAGAIN
 		})
 		switch {
@@ -111,7 +124,13 @@ func (l *listener) accept() {
 // serve hands one connection over. Only a process outside of the box, which has
 // no pid in here, may speak to its guest.
 func (l *listener) serve(f *os.File, fd int) {
-	defer f.Close()
+	defer func() {
+		_ = f.Close()
+		l.mu.Lock()
+		l.open--
+		l.mu.Unlock()
+		l.srv.Touch()
+	}()
 	if cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil || cred.Pid != 0 {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -51,7 +52,31 @@ func (b *box) Claim(ctx context.Context, c runtime.Claim) error {
 	if err != nil {
 		return createError(ctx, b.id, err)
 	}
+	b.hangUpLater()
 	return nil
+}
+
+// aheadFor is how long a connection for the first op is kept before there is one: the guest of a box that nobody uses
+// rests only when nobody is connected to it.
+const aheadFor = 5 * time.Second
+
+// hangUpLater closes the connection that was made ahead if the first op takes its time.
+func (b *box) hangUpLater() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if ahead := b.dialled; ahead != nil {
+		time.AfterFunc(aheadFor, func() {
+			b.mu.Lock()
+			unused := b.dialled == ahead
+			if unused {
+				b.dialled = nil
+			}
+			b.mu.Unlock()
+			if unused {
+				ahead.Close()
+			}
+		})
+	}
 }
 
 // connectAhead makes the connections of a pooled box's claim and of its first op now, when nobody

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/dsec-platform/dsec/internal/guest/sleeper"
 	"github.com/dsec-platform/dsec/internal/runtime"
 )
 
@@ -57,10 +59,11 @@ func leftovers() map[string]bool {
 				found["loop device "+l] = true
 			}
 		}
-		exes, _ := filepath.Glob("/proc/[0-9]*/exe")
-		for _, e := range exes {
-			if path, _ := os.Readlink(e); strings.HasPrefix(path, dir) {
-				found["process "+e+" "+path] = true
+		procs, _ := filepath.Glob("/proc/[0-9]*")
+		for _, p := range procs {
+			pid, _ := strconv.Atoi(filepath.Base(p))
+			if path, _ := sleeper.Program(pid); strings.HasPrefix(path, dir) {
+				found["process "+p+" "+path] = true
 			}
 		}
 	}

@@ -145,6 +145,9 @@ func (r *Runtime) finishSpare(ctx context.Context, cfg *runtime.Config, filter [
 	b.mu.Lock()
 	b.spare, b.dialled = nil, s.control
 	b.mu.Unlock()
+	if !cfg.Pooled {
+		b.hangUpLater()
+	}
 	return nil
 }
 
