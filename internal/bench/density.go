@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	dsecv1 "github.com/dsec-platform/dsec/gen/dsec/v1"
@@ -56,8 +56,11 @@ func Density(ctx context.Context, o Options, d *launch.Daemon, ownCgroup string,
 	if err != nil {
 		return r, err
 	}
-	mib := float64(before-after) / 1024 / float64(max(1, live))
-	r.MiBPerBox = &mib
+	each := func(after int64) *float64 {
+		mib := float64(before-after) / 1024 / float64(max(1, live))
+		return &mib
+	}
+	r.MiBPerBox = each(after)
 	defer func() {
 		o.say("stopping")
 		_, _ = o.Client.Stop(context.WithoutCancel(ctx), dsec.ByLabels(map[string]string{"dsec-bench": "1"}), "bench")
@@ -65,8 +68,15 @@ func Density(ctx context.Context, o Options, d *launch.Daemon, ownCgroup string,
 		*r.Left = left
 	}()
 	r.Left = new(int)
-	answered := answer(ctx, boxes)
-	r.Answered = &answered
+	answers := answer(ctx, boxes, 1)
+	answered := len(answers.lat)
+	slices.Sort(answers.lat)
+	p50, p99 := quantile(answers.lat, 0.50), quantile(answers.lat, 0.99)
+	r.Answered, r.WakeP50, r.WakeP99 = &answered, &p50, &p99
+	if after, err = o.settledMemory(ctx); err != nil {
+		return r, err
+	}
+	r.MiBPerUsed = each(after)
 	if !kill {
 		return r, nil
 	}
@@ -115,24 +125,17 @@ func Density(ctx context.Context, o Options, d *launch.Daemon, ownCgroup string,
 		}
 	}
 	r.OpsKept = &kept
-	again := answer(ctx, boxes)
-	r.Note = fmt.Sprintf("after the restart %d answered; %d ops ran when it was killed", again, len(ops))
+	again := answer(ctx, boxes, 8)
+	r.Note = fmt.Sprintf("after the restart %d answered; %d ops ran when it was killed", len(again.lat), len(ops))
 	return r, nil
 }
 
-func answer(ctx context.Context, boxes []*dsec.Session) int {
-	var ok atomic.Int64
-	Load{Pattern: "staggered", N: len(boxes), Concurrency: 8}.run(ctx, func(ctx context.Context, _ time.Time, i int) error {
-		if boxes[i] == nil {
-			return nil
-		}
-		err := run1(ctx, boxes[i])
-		if err == nil {
-			ok.Add(1)
-		}
-		return err
+// answer runs an exec in every box.
+func answer(ctx context.Context, boxes []*dsec.Session, concurrency int) *pass {
+	boxes = slices.DeleteFunc(slices.Clone(boxes), func(s *dsec.Session) bool { return s == nil })
+	return Load{Pattern: "staggered", N: len(boxes), Concurrency: concurrency}.run(ctx, func(ctx context.Context, _ time.Time, i int) error {
+		return run1(ctx, boxes[i])
 	})
-	return int(ok.Load())
 }
 
 // How long memory has to stand still to count as settled, within how much (KiB), and how long it is waited for:

@@ -32,6 +32,9 @@ type Result struct {
 
 	PoolHitRate *float64 `json:"pool_hit_rate,omitempty"`
 	MiBPerBox   *float64 `json:"mib_per_box,omitempty"`
+	MiBPerUsed  *float64 `json:"mib_per_used_box,omitempty"` // after each has answered once, and rests again
+	WakeP50     *float64 `json:"wake_p50_ms,omitempty"`      // of that answer: an exec in a box at rest
+	WakeP99     *float64 `json:"wake_p99_ms,omitempty"`
 	Live        *int     `json:"live,omitempty"`
 	Answered    *int     `json:"answered,omitempty"`
 	Adopted     *int     `json:"adopted,omitempty"`
@@ -60,7 +63,7 @@ var includes = map[string]string{
 	"destroy":     "call of Stop to the reply, which comes after the reclaim is proven",
 	"file_put":    "PUT of a file over HTTP to the reply after the atomic rename",
 	"file_get":    "GET of a file over HTTP to its last byte",
-	"density":     "live idle boxes: MemAvailable before minus after, divided by boxes; every one answers an exec",
+	"density":     "live idle boxes: MemAvailable before minus after, when it has stopped moving, divided by boxes; every one answers an exec then, one after the other, and memory is looked at again",
 }
 
 // Write prints a report: one JSON object a line, or a table.
@@ -112,6 +115,11 @@ func (r *Result) extras() string {
 	}
 	if r.MiBPerBox != nil {
 		add("%.3f MiB a box", *r.MiBPerBox)
+	}
+	if r.MiBPerUsed != nil {
+		add("%.3f MiB when it has answered", *r.MiBPerUsed)
+		add("answer p50 %.2f ms", *r.WakeP50)
+		add("p99 %.2f ms", *r.WakeP99)
 	}
 	if r.Live != nil {
 		add("%d live", *r.Live)
