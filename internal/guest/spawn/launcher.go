@@ -11,7 +11,7 @@ import (
 
 // Launcher starts processes from a thread that lives in the agent's cgroup v1
 // groups and has the agent's bounding set: its children are born so. Joining three groups one by one
-// costs more than the start itself, and waits for every other change of cgroups on the machine.
+// costs more than the start itself, and waits for every other change of cgroups on the machine. They inherit the filter of system calls, too.
 //
 // The thread is not the Go runtime's: the agent's CPU limit throttles it, and a
 // throttled thread must not hold up the guest's scheduler. It counts as one
@@ -21,6 +21,9 @@ type Launcher struct {
 	bounding uint64
 	turn     chan struct{}
 	since    atomic.Int64 // when the start at work began, Unix ns; 0: none is
+
+	filter []byte // the thread's, as its children's specs give it; nil: none
+	noNew  bool   // the thread has no_new_privs
 }
 
 // launcher is what the thread and its users share; the assembly knows its layout.
@@ -34,6 +37,7 @@ type launcher struct {
 	n      uintptr
 	failed *uint32
 	result uintptr
+	key    key
 }
 
 const (
@@ -124,10 +128,11 @@ func (l *Launcher) Start(s *Spec) (pidfd int, err error) {
 		l.since.Store(0)
 		<-l.turn
 	}()
-	if l.thread.wait() != launcherDone { // it could not join: every start joins by itself
+	// One that could not join, or not be confined, has ended: every start does it by itself then.
+	if l.thread.wait() != launcherDone || !l.confine(s) {
 		return Start(s)
 	}
-	return start(s, l.fork)
+	return start(s, l)
 }
 
 // take waits for the thread; false means that it is held up.
@@ -155,10 +160,24 @@ func (l *Launcher) take() bool {
 func (l *Launcher) fork(args *cloneArgs, calls []call, failed *uint32) (int, syscall.Errno) {
 	t := l.thread
 	t.args, t.prog, t.n, t.failed = args, &calls[0], uintptr(len(calls)), failed
-	atomic.StoreUint32(&t.state, launcherBusy)
-	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.state)), futexWake, 1, 0, 0, 0)
-	t.wait()
+	t.resume()
 	c := call{result: t.result}
 	t.args, t.prog, t.failed = nil, nil, nil
 	return int(c.result), c.errno()
+}
+
+// work makes the thread itself do the calls. It ends when one fails.
+func (l *Launcher) work(calls []call) bool {
+	t := l.thread
+	t.init, t.ninit = &calls[0], uintptr(len(calls))
+	done := t.resume() == launcherDone
+	t.init = nil
+	return done
+}
+
+// resume lets the thread do what it has been given, and waits for it.
+func (t *launcher) resume() uint32 {
+	atomic.StoreUint32(&t.state, launcherBusy)
+	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.state)), futexWake, 1, 0, 0, 0)
+	return t.wait()
 }

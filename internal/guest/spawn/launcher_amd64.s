@@ -4,7 +4,8 @@
 //
 // Starts a thread that the Go runtime does not know. It runs on registers only
 // (its stack pointer is the caller's, but nothing is pushed, and all signals are
-// blocked), works off its initial calls, then forks whenever state becomes 1.
+// blocked) and works off its initial calls. Whenever state becomes 1 then it forks, or
+// where there are no clone arguments works off more calls itself.
 // Offsets are those of type launcher and type call.
 TEXT ·startThread(SB),NOSPLIT|NOFRAME,$0-24
 	MOVQ	flags+0(FP), DI
@@ -30,6 +31,7 @@ init:
 	MOVQ	16(R12), SI
 	MOVQ	24(R12), DX
 	MOVQ	32(R12), R10
+	MOVQ	40(R12), R8
 	SYSCALL
 	CMPQ	AX, $-4095
 	JCC	dead
@@ -55,7 +57,13 @@ wait:
 	JMP	wait
 work:
 	MOVQ	24(R13), DI
+	TESTQ	DI, DI
+	JZ	thread
 	MOVQ	$88, SI	// sizeof(cloneArgs)
+	MOVQ	64(R13), DX	// the key
+	MOVQ	72(R13), R10
+	MOVQ	80(R13), R8
+	MOVQ	88(R13), R9
 	MOVQ	$435, AX	// clone3
 	SYSCALL
 	TESTQ	AX, AX

@@ -83,18 +83,19 @@ type Spec struct {
 // In both cases where a child existed (Pid is set) somebody has to reap it.
 func Start(s *Spec) (pidfd int, err error) { return start(s, nil) }
 
-// start forks by the launcher's thread, whose children are in the cgroups and within the bounding set, or here.
-func start(s *Spec, launch func(*cloneArgs, []call, *uint32) (int, syscall.Errno)) (pidfd int, err error) {
+// start forks by the launcher's thread, whose children are in the cgroups, within the bounding set and confined, or here (nil).
+func start(s *Spec, l *Launcher) (pidfd int, err error) {
 	if s.Pid == nil {
 		s.Pid = new(atomic.Int32)
 	}
-	p, args, failed := compile(s, launch == nil)
+	p, args, failed := compile(s, l)
 	fd := new(int32)
 	*fd = -1
 	args.pidFD = uint64(keepPtr(p, fd))
 	calls := p.link()
-	if launch == nil {
-		launch = fork
+	launch := fork
+	if l != nil {
+		launch = l.fork
 	}
 	_, errno := launch(args, calls, failed)
 	runtime.KeepAlive(p)
@@ -130,12 +131,12 @@ func (p *program) failure() *Error {
 	return &Error{StepExec, exec}
 }
 
-// compile lists what the child does. byItself: it joins the cgroups and drops capabilities; a launcher's child is born so.
+// compile lists what the child does. Without a launcher it joins the cgroups, drops capabilities and confines itself; a launcher's child is born so.
 //
 //go:noinline
-func compile(s *Spec, byItself bool) (*program, *cloneArgs, *uint32) {
+func compile(s *Spec, l *Launcher) (*program, *cloneArgs, *uint32) {
 	p := &program{calls: make([]call, 0, 80)}
-	p.cgroups(s, byItself)
+	p.cgroups(s, l == nil)
 	p.add(StepTTY, unix.SYS_SETSID)
 	p.files(s)
 	if s.TTY {
@@ -147,7 +148,7 @@ func compile(s *Spec, byItself bool) (*program, *cloneArgs, *uint32) {
 		lim := &unix.Rlimit{Cur: r.Max, Max: r.Max}
 		p.add(StepLimits, unix.SYS_PRLIMIT64, 0, uintptr(r.Resource), keepPtr(p, lim), 0)
 	}
-	p.privileges(s, byItself)
+	p.privileges(s, l)
 	switch {
 	case s.SoftDir:
 		p.add(StepChdir, unix.SYS_CHDIR, p.string("/"))
@@ -156,7 +157,9 @@ func compile(s *Spec, byItself bool) (*program, *cloneArgs, *uint32) {
 		p.add(StepChdir, unix.SYS_CHDIR, p.string(s.Dir))
 	}
 	p.add(StepExec, unix.SYS_RT_SIGPROCMASK, 2, keepPtr(p, new(uint64)), 0, 8)
-	p.seccomp(s)
+	if l == nil && len(s.Seccomp) > 0 {
+		p.seccomp(s.Seccomp)
+	}
 	argv, envv := p.vector(s.Argv), p.vector(s.Env)
 	for _, path := range s.Paths {
 		p.lax(StepExec, unix.SYS_EXECVE, p.string(path), argv, envv)
@@ -222,14 +225,14 @@ func (p *program) files(s *Spec) {
 
 // privileges gives up what the agent must not have, in the order that the
 // kernel's checks ask for.
-func (p *program) privileges(s *Spec, byItself bool) {
-	if byItself {
+func (p *program) privileges(s *Spec, l *Launcher) {
+	if l == nil {
 		for c := range dropped(s.Bounding) {
 			p.add(StepCaps, unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		}
 	}
-	if s.NoNew {
-		p.add(StepCaps, unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if s.NoNew && (l == nil || !l.noNew) {
+		p.noNewPrivileges()
 	}
 	c := s.Cred
 	if c == nil {
@@ -243,7 +246,7 @@ func (p *program) privileges(s *Spec, byItself bool) {
 	}
 	p.add(StepUser, unix.SYS_SETGROUPS, uintptr(len(c.Groups)), groups)
 	p.add(StepUser, unix.SYS_SETRESGID, uintptr(c.GID), uintptr(c.GID), uintptr(c.GID))
-	late := len(s.Seccomp) > 0 && !s.NoNew && c.UID != 0
+	late := l == nil && len(s.Seccomp) > 0 && !s.NoNew && c.UID != 0
 	if late { // a filter without no_new_privs needs SYS_ADMIN, also after the change of user
 		p.add(StepUser, unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1, 0, 0, 0)
 	}
@@ -290,11 +293,11 @@ func capKnown(c uintptr) bool {
 	return e == 0
 }
 
-func (p *program) seccomp(s *Spec) {
-	n := len(s.Seccomp) / int(unsafe.Sizeof(unix.SockFilter{}))
-	if n == 0 {
-		return
-	}
-	prog := &unix.SockFprog{Len: uint16(n), Filter: (*unix.SockFilter)(unsafe.Pointer(&s.Seccomp[0]))}
+func (p *program) noNewPrivileges() {
+	p.add(StepCaps, unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+}
+
+func (p *program) seccomp(filter []byte) {
+	prog := &unix.SockFprog{Len: uint16(len(filter) / insnSize), Filter: (*unix.SockFilter)(unsafe.Pointer(&filter[0]))}
 	p.add(StepSeccomp, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, keepPtr(p, prog))
 }

@@ -3,6 +3,7 @@ package spawn
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -259,6 +261,87 @@ func TestLauncher(t *testing.T) {
 		t.Error("a process was started outside of its groups")
 	}
 	_, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+}
+
+// noClone3 answers clone3 with ENOSYS, and uname with EPERM.
+func noClone3() []byte {
+	var b []byte
+	for _, i := range []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ, Jf: 1, K: unix.SYS_CLONE3},
+		{Code: unix.BPF_RET, K: 0x50000 | uint32(unix.ENOSYS)},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ, Jf: 1, K: unix.SYS_UNAME},
+		{Code: unix.BPF_RET, K: 0x50000 | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET, K: retAllow},
+	} {
+		b = append(b, unsafe.Slice((*byte)(unsafe.Pointer(&i)), insnSize)...)
+	}
+	return b
+}
+
+// triesEnv makes the test's program try clone3 as an agent would that has heard of the launcher.
+const triesEnv = "DSEC_TEST_CLONE3"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(triesEnv) == "" {
+		os.Exit(m.Run())
+	}
+	args := &cloneArgs{exitSignal: uint64(unix.SIGCHLD)}
+	for _, k := range []key{{}, {1, 2, 3, 4}} {
+		_, _, e := unix.RawSyscall6(unix.SYS_CLONE3, uintptr(unsafe.Pointer(args)), unsafe.Sizeof(*args), uintptr(k[0]), uintptr(k[1]), uintptr(k[2]), uintptr(k[3]))
+		fmt.Println(e == unix.ENOSYS)
+	}
+	var name unix.Utsname
+	fmt.Println(unix.Uname(&name) == unix.EPERM)
+}
+
+// A launcher's children are born with the filter; it takes one, and what wants another is started without it.
+func TestLauncherConfines(t *testing.T) {
+	l, err := NewLauncher(nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tries := func() *Spec {
+		return &Spec{Paths: []string{self}, Argv: []string{"tries"}, Env: []string{triesEnv + "=1"}, NoNew: true, Seccomp: noClone3()}
+	}
+	confined := func() *Spec {
+		s := sh("grep -E '^(NoNewPrivs|Seccomp)' /proc/self/status; echo $(uname 2>&1)")
+		s.NoNew, s.Seccomp = true, noClone3()
+		return s
+	}
+	for range 3 {
+		if out, _ := runBy(t, confined(), l.Start); !strings.HasPrefix(out, "NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n") || !strings.Contains(out, "not permitted") {
+			t.Error(out)
+		}
+		if out, _ := runBy(t, tries(), l.Start); out != "true\ntrue\ntrue\n" {
+			t.Error(out)
+		}
+	}
+	if l.filter == nil {
+		t.Error("the thread was not used")
+	}
+	other := confined()
+	other.Seccomp = other.Seccomp[3*insnSize:] // of uname alone: jumps go on from where they are
+	other.Seccomp = append(noClone3()[:insnSize:insnSize], other.Seccomp...)
+	if out, _ := runBy(t, other, l.Start); !strings.Contains(out, "Seccomp_filters:\t1\n") || !strings.Contains(out, "not permitted") {
+		t.Error(out)
+	}
+	if out, _ := runBy(t, sh("grep ^Seccomp: /proc/self/status"), l.Start); out != "Seccomp:\t0\n" {
+		t.Error(out)
+	}
+}
+
+func TestAdmitRefusesWhatIsTooLong(t *testing.T) {
+	if admit(make([]byte, maxInsns*insnSize), key{}) != nil {
+		t.Error("the kernel would refuse it")
+	}
+	if f := admit(noClone3(), key{}); len(f) != len(noClone3())+keyInsns*insnSize {
+		t.Error(len(f))
+	}
 }
 
 func TestConcurrent(t *testing.T) {
