@@ -45,7 +45,7 @@ type reaper struct {
 	// orphan is called after an orphan was reaped.
 	orphan func()
 
-	launcher atomic.Pointer[spawn.Launcher] // in the agent's v1 groups; nil: there are none
+	launcher atomic.Pointer[spawn.Launcher] // nil: it could not be started
 
 	mu       sync.Mutex
 	children map[*child]struct{} // few: a scan beats keeping pids of half-started ones
@@ -72,7 +72,7 @@ func (r *reaper) start(s *spawn.Spec, c *child) error {
 	}
 	r.mu.Unlock()
 	var err error
-	if l := r.launcher.Load(); l != nil && len(s.Tasks) > 0 {
+	if l := r.launcher.Load(); l != nil {
 		c.pidfd, err = l.Start(s)
 	} else {
 		c.pidfd, err = spawn.Start(s)
@@ -94,13 +94,13 @@ func (r *reaper) start(s *spawn.Spec, c *child) error {
 	return err
 }
 
-// prepare starts the launcher where there are v1 groups. It joins them beside the boot, so that the first op does not
-// wait for it. On v2 a child is cloned into its group and drops its capabilities itself.
+// prepare starts the launcher. It joins the agent's v1 groups, where there are any, beside the boot, so that the first op
+// does not wait for it.
 func (r *reaper) prepare(tasks []int) {
-	if !r.all || len(tasks) == 0 {
+	if !r.all {
 		return
 	}
-	if l, err := spawn.NewLauncher(tasks, childBounding()); err == nil { // else every start joins by itself
+	if l, err := spawn.NewLauncher(tasks, childBounding()); err == nil { // else every start does by itself what the launcher has done
 		r.launcher.Store(l)
 	}
 }

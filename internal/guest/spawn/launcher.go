@@ -10,12 +10,12 @@ import (
 )
 
 // Launcher starts processes from a thread that lives in the agent's cgroup v1
-// groups and has the agent's bounding set: its children are born so. Joining three groups one by one
-// costs more than the start itself, and waits for every other change of cgroups on the machine. They inherit the filter of system calls, too.
+// groups, if there are any, and has the agent's bounding set and filter of system calls: its children are born so. Joining three groups one by one
+// costs more than the start itself, and waits for every other change of cgroups on the machine.
 //
 // The thread is not the Go runtime's: the agent's CPU limit throttles it, and a
 // throttled thread must not hold up the guest's scheduler. It counts as one
-// process in the agent's pids group.
+// process in the agent's v1 pids group.
 type Launcher struct {
 	thread   *launcher
 	bounding uint64
