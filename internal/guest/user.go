@@ -24,16 +24,25 @@ const (
 
 // lookupUser finds a name or number in the box's passwd. A number that is not
 // there is a user without a home; a name that is not there is not found.
-func lookupUser(name string) (user, bool) {
-	return findUser(name, readRegular("/etc/passwd", maxPasswd), func() []byte { return readRegular("/etc/group", maxPasswd) })
+//
+// It reads the files each time, for every op: what a stat says of them does not tell whether they
+// are as they were (a write by mmap need not show in it). Therefore it makes next to no garbage.
+func lookupUser(name string) (user, bool) { return lookupUserIn("/etc/passwd", "/etc/group", name) }
+
+func lookupUserIn(passwd, group, name string) (user, bool) {
+	room := chunks.Get().(*[pumpChunk]byte)
+	defer chunks.Put(room)
+	// What was found of passwd is kept in strings: its room serves for group, too.
+	return findUser(name, readRegularInto(room[:0], passwd, maxPasswd), func() []byte { return readRegularInto(room[:0], group, maxPasswd) })
 }
 
 func findUser(name string, passwd []byte, group func() []byte) (user, bool) {
 	number, numeric := parseID([]byte(name))
 	var u user
 	found := false
+	var list [8][]byte
 	for line := range bytes.Lines(passwd) {
-		f := bytes.SplitN(bytes.TrimRight(line, "\n"), []byte(":"), 8)
+		f := splitLine(list[:0], line)
 		if len(f) < 7 || len(f[0]) == 0 || len(f[0]) > maxField {
 			continue
 		}
@@ -58,10 +67,28 @@ func findUser(name string, passwd []byte, group func() []byte) (user, bool) {
 	return u, true
 }
 
+// splitLine splits a line at its colons into list, whose last element takes what is left.
+func splitLine(list [][]byte, line []byte) [][]byte {
+	line = bytes.TrimRight(line, "\n")
+	for len(list) < cap(list)-1 {
+		field, rest, more := bytes.Cut(line, []byte(":"))
+		if !more {
+			break
+		}
+		list, line = append(list, field), rest
+	}
+	return append(list, line)
+}
+
 func groupsOf(u user, group []byte) []uint32 {
 	list := []uint32{u.gid}
+	name := []byte(u.name)
+	var fields [4][]byte
 	for line := range bytes.Lines(group) {
-		f := bytes.SplitN(bytes.TrimRight(line, "\n"), []byte(":"), 4)
+		if !bytes.Contains(line, name) { // most
+			continue
+		}
+		f := splitLine(fields[:0], line)
 		if len(f) < 4 {
 			continue
 		}
@@ -94,7 +121,10 @@ func parseID(b []byte) (uint32, bool) {
 
 // readRegular reads at most limit bytes of a regular file; nothing when it is
 // absent or anything else (a fifo must not hold the guest up).
-func readRegular(path string, limit int) []byte {
+func readRegular(path string, limit int) []byte { return readRegularInto(nil, path, limit) }
+
+// readRegularInto reads into room where that is large enough.
+func readRegularInto(room []byte, path string, limit int) []byte {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil
@@ -104,12 +134,20 @@ func readRegular(path string, limit int) []byte {
 	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil
 	}
-	return readAll(fd, limit, int(min(st.Size, int64(limit))))
+	hint := int(min(st.Size, int64(limit)))
+	if hint >= cap(room) {
+		return readAll(fd, limit, hint)
+	}
+	return appendAll(room, fd, limit)
 }
 
 // readAll reads a file from its start, at most limit bytes; hint is its likely size.
 func readAll(fd, limit, hint int) []byte {
-	buf := make([]byte, 0, max(hint+1, 512))
+	return appendAll(make([]byte, 0, max(hint+1, 512)), fd, limit)
+}
+
+// appendAll is readAll into buf, which is empty and grows when it has to.
+func appendAll(buf []byte, fd, limit int) []byte {
 	for len(buf) < limit {
 		if len(buf) == cap(buf) {
 			buf = append(buf, 0)[:len(buf)]

@@ -1,9 +1,12 @@
 package guest
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 const passwd = "root:x:0:0:root:/root:/bin/bash\n" +
@@ -38,6 +41,73 @@ func TestFindUser(t *testing.T) {
 	if u, ok := findUser("root", nil, nil); !ok || u.uid != 0 || u.home != "/root" {
 		t.Errorf("root of an empty box: %+v, %v", u, ok)
 	}
+}
+
+// However passwd and group are changed, the next look finds what they are now.
+func TestLookupUserSeesEveryChange(t *testing.T) {
+	dir := t.TempDir()
+	passwd, group := dir+"/passwd", dir+"/group"
+	write := func(path, content string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what, name string, ok bool, uid uint32, home string, groups ...uint32) {
+		t.Helper()
+		u, found := lookupUserIn(passwd, group, name)
+		if found != ok || u.uid != uid || u.home != home || !slices.Equal(u.groups, groups) {
+			t.Errorf("%s: %+v, %v", what, u, found)
+		}
+	}
+	check("no files", "u", false, 0, "")
+	check("root without files", "root", true, 0, "/root")
+	write(passwd, "u:x:1001:1001::/a:/bin/sh\n")
+	check("no group file", "u", true, 1001, "/a", 1001)
+	write(group, "g:x:7:u\n")
+	check("a group", "u", true, 1001, "/a", 1001, 7)
+	for i := range 20 { // in place, of the same size, within one tick of the clock
+		uid := uint32(1002 + i)
+		write(passwd, "u:x:"+itoa(int(uid))+":1001::/a:/bin/sh\n")
+		write(group, "g:x:"+itoa(i%10)+":u\n")
+		check("in place", "u", true, uid, "/a", 1001, uint32(i%10))
+	}
+	write(dir+"/new", "u:x:1001:1001::/b:/bin/sh\nv:x:5:5::/v:/bin/sh\n")
+	if err := os.Rename(dir+"/new", passwd); err != nil {
+		t.Fatal(err)
+	}
+	write(group, "g:x:7:u,v\n")
+	check("renamed over", "u", true, 1001, "/b", 1001, 7)
+	check("by number", "5", true, 5, "/v", 5, 7)
+
+	f, err := os.OpenFile(passwd, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m, err := unix.Mmap(int(f.Fd()), 0, 8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(m) }()
+	m[4] = '2'
+	check("by mmap", "u", true, 2001, "/b", 1001, 7)
+	m[4] = '3' // no time stamp says so
+	check("by mmap again", "u", true, 3001, "/b", 1001, 7)
+
+	write(passwd, strings.Repeat("#\n", pumpChunk)+"u:x:9:9::/far:/bin/sh\n")
+	check("a large file", "u", true, 9, "/far", 9, 7)
+	for _, path := range []string{passwd, group} {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("removed", "u", false, 0, "")
+	if err := unix.Mkfifo(passwd, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	check("a fifo", "u", false, 0, "")
+	check("a number without files", "9", true, 9, "", 9)
 }
 
 func FuzzFindUser(f *testing.F) {
