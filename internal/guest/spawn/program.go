@@ -1,6 +1,7 @@
 package spawn
 
 import (
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -10,10 +11,27 @@ import (
 type program struct {
 	calls  []call
 	steps  []Step // of each call
-	keep   []any  // what the calls point to, so that it stays on the heap
+	keep   []any  // pointers to what the calls point to, so that it stays on the heap
 	chains [][2]int
 }
 
+// programs are kept for later starts: their room is most of what a start takes.
+var programs = sync.Pool{New: func() any {
+	return &program{calls: make([]call, 0, 80), steps: make([]Step, 0, 80), keep: make([]any, 0, 40)}
+}}
+
+// free ends the use of a program whose calls have all been made.
+func (p *program) free() {
+	clear(p.calls) // they point into each other, and keep to what came with the request
+	clear(p.keep)
+	p.calls, p.steps, p.keep, p.chains = p.calls[:0], p.steps[:0], p.keep[:0], p.chains[:0]
+	programs.Put(p)
+}
+
+// add is not inlined, nor is string: their variables, once for each of the many calls, would make
+// frames of a kilobyte, for which the goroutine of each start would need a larger stack.
+//
+//go:noinline
 func (p *program) add(step Step, nr uintptr, args ...uintptr) *call {
 	c := call{nr: nr}
 	copy(c.args[:], args)
@@ -25,11 +43,11 @@ func (p *program) add(step Step, nr uintptr, args ...uintptr) *call {
 // lax adds a call whose failure does not matter.
 func (p *program) lax(step Step, nr uintptr, args ...uintptr) { p.add(step, nr, args...).lax = 1 }
 
+//go:noinline
 func (p *program) string(s string) uintptr {
 	b := make([]byte, len(s)+1)
 	copy(b, s)
-	p.keep = append(p.keep, b)
-	return uintptr(unsafe.Pointer(&b[0]))
+	return keepPtr(p, &b[0])
 }
 
 // vector makes a NULL-terminated array of C strings in two allocations.
@@ -45,8 +63,7 @@ func (p *program) vector(list []string) uintptr {
 		b = append(append(b, s...), 0)
 		v[i] = &b[at]
 	}
-	p.keep = append(p.keep, b, v)
-	return uintptr(unsafe.Pointer(&v[0]))
+	return keepPtr(p, &v[0])
 }
 
 func keepPtr[T any](p *program, v *T) uintptr {

@@ -89,6 +89,7 @@ func start(s *Spec, l *Launcher) (pidfd int, err error) {
 		s.Pid = new(atomic.Int32)
 	}
 	p, args, failed := compile(s, l)
+	defer p.free() // whatever comes of it, the child makes no more of these calls
 	fd := new(int32)
 	*fd = -1
 	args.pidFD = uint64(keepPtr(p, fd))
@@ -135,7 +136,7 @@ func (p *program) failure() *Error {
 //
 //go:noinline
 func compile(s *Spec, l *Launcher) (*program, *cloneArgs, *uint32) {
-	p := &program{calls: make([]call, 0, 80)}
+	p := programs.Get().(*program)
 	p.cgroups(s, l == nil)
 	p.add(StepTTY, unix.SYS_SETSID)
 	p.files(s)
@@ -241,8 +242,7 @@ func (p *program) privileges(s *Spec, l *Launcher) {
 	var groups uintptr
 	if len(c.Groups) > 0 {
 		list := append([]uint32(nil), c.Groups...)
-		p.keep = append(p.keep, list)
-		groups = uintptr(unsafe.Pointer(&list[0]))
+		groups = keepPtr(p, &list[0])
 	}
 	p.add(StepUser, unix.SYS_SETGROUPS, uintptr(len(c.Groups)), groups)
 	p.add(StepUser, unix.SYS_SETRESGID, uintptr(c.GID), uintptr(c.GID), uintptr(c.GID))
