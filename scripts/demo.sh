@@ -42,7 +42,8 @@ leftovers() {
   local group
   group=dsec-$(printf %s "$data" | sha256sum | cut -c1-8)
   for p in /proc/[0-9]*; do
-    case $(readlink "$p/exe" 2>/dev/null || true) in "$data"/*) echo "process ${p#/proc/}" ;; esac
+    # A guest at rest runs another program, and has its own open.
+    case $(readlink "$p/exe" "$p"/fd/* 2>/dev/null | grep -m1 -F "$data/" || true) in "$data"/*) echo "process ${p#/proc/}" ;; esac
   done
   grep -F "$data" /proc/self/mountinfo || true
   grep -lF "$data" /sys/block/loop*/loop/backing_file 2>/dev/null || true

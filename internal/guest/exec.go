@@ -164,6 +164,7 @@ func (s *Server) launch(o *op, l *launch, r *guestproto.ExecRequest) {
 		}
 		o.release(nil)
 		close(o.idle)
+		s.Touch()
 	}()
 }
 

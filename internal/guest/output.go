@@ -24,6 +24,12 @@ func (b *budget) reserve(n int) bool {
 	}
 }
 
+func (b *budget) used() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return outputBudget - b.left
+}
+
 func (b *budget) release(n int) {
 	b.mu.Lock()
 	b.left += int64(n)

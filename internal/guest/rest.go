@@ -52,16 +52,17 @@ const maxKept = 8 << 20
 // anything is going on that needs this one. Nothing changes by it. The program is the same on both sides and nobody else sees the
 // bytes, so their form is no promise.
 func (s *Server) Keep() (state []byte, fds []int, ok bool) {
-	if s.busy() {
+	ops, files, quiet := s.atRest()
+	if !quiet || s.budget.used() > maxKept {
 		return nil, nil, false
 	}
 	e := &guestproto.Encoder{}
 	e.String(1, s.bootID)
 	e.Uint(2, s.places.Load())
-	for _, o := range s.ops.all() {
+	for _, o := range ops {
 		e.Message(3, &keptOp{o})
 	}
-	for _, f := range s.files.all() {
+	for _, f := range files {
 		e.Message(4, f)
 	}
 	s.ops.keepEvicted(e, 5)
@@ -128,32 +129,36 @@ func (s *Server) Restore(state []byte) (fds []int, err error) {
 	return fds, d.Err()
 }
 
-// busy tells whether there is anything that has to be running: a child, an op or a file operation that has not ended,
-// somebody who waits for a result, a connection.
-func (s *Server) busy() bool {
+// atRest gives all ops and file operations; quiet is false when there is anything that has to be running: a child, an op or
+// a file operation that has not ended, somebody who waits for a result, a connection. No request may be at work: what begins
+// meanwhile is not seen.
+func (s *Server) atRest() (ops []*op, files []*fileOp, quiet bool) {
+	if hasChildren() || s.looking.Load() != lookNone || !s.worker.mu.TryLock() { // the agent may hold a start up under that lock
+		return nil, nil, false
+	}
+	working := s.worker.cur != nil
+	s.worker.mu.Unlock()
 	s.mu.Lock()
 	connected := s.conn != nil
 	s.mu.Unlock()
-	s.worker.mu.Lock()
-	working := s.worker.cur != nil
-	s.worker.mu.Unlock()
-	if connected || working || s.looking.Load() != lookNone || hasChildren() {
-		return true
+	if working || connected {
+		return nil, nil, false
 	}
-	for _, o := range s.ops.all() {
+	ops, files = s.ops.all(), s.files.all()
+	for _, o := range ops {
 		select {
 		case <-o.idle:
 		default:
-			return true
+			return nil, nil, false
 		}
 		if !o.settled() {
-			return true
+			return nil, nil, false
 		}
 	}
-	for _, f := range s.files.all() {
+	for _, f := range files {
 		if !f.settled() {
-			return true
+			return nil, nil, false
 		}
 	}
-	return false
+	return ops, files, true
 }

@@ -165,8 +165,8 @@ func TestBusyGuestKeepsNothing(t *testing.T) {
 // ended waits until nothing of an op lives.
 func ended(t *testing.T, c *guestclient.Client, op string) {
 	t.Helper()
-	for {
-		info, err := c.Get(soon(t), op)
+	for ctx := soon(t); ; {
+		info, err := c.Get(ctx, op)
 		if err != nil {
 			t.Fatal(err)
 		}

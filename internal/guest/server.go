@@ -92,7 +92,7 @@ func (s *Server) Prepare(tasks []int, cgroup int) {
 	}
 }
 
-// Serve serves a control connection whose preamble was read, until it ends. The
+// Serve serves a control connection whose preamble was read, until it has ended and all of its requests have been served. The
 // newest connection replaces the one before: its streams end, the ops go on.
 func (s *Server) Serve(rw io.ReadWriteCloser) error {
 	// Its place is taken before the hello is sent: whoever has read that and connects
@@ -124,6 +124,8 @@ func (s *Server) Serve(rw io.ReadWriteCloser) error {
 		s.conn = nil
 	}
 	s.mu.Unlock()
+	// What came before the loss may have the guest at work still: until that has ended, it is in use.
+	c.Wait()
 	return err
 }
 

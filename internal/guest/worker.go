@@ -166,6 +166,7 @@ func (s *Server) spawnWorker(run *workerRun, fd int) error {
 			if run.leaf != nil {
 				s.leaves.put(set.AgentCgroup, run.leaf)
 			}
+			s.Touch()
 		}()
 		return startError(err, &launch{program: WorkerName})
 	}

@@ -99,6 +99,8 @@ var errUnsupported = &errdefs.Error{Reason: errdefs.Unsupported}
 
 // connect makes the session's guest connection.
 func (n *Node) connect(s *session, b *box) error {
+	s.hanging.Lock()
+	defer s.hanging.Unlock()
 	if g := s.guest.Load(); g != nil && !over((*g).Done()) {
 		return nil
 	}
@@ -205,9 +207,10 @@ func (n *Node) dropGuest(s *session) {
 // rest closes a connection that nobody has used lately. An op goes on without one.
 func (n *Node) rest(s *session, now time.Duration) {
 	g := s.guest.Load()
-	if g == nil || s.inUse() || now-time.Duration(s.last.Load()) < idleConn {
+	if g == nil || s.inUse() || now-time.Duration(s.last.Load()) < idleConn || !s.hanging.TryLock() {
 		return
 	}
+	defer s.hanging.Unlock()
 	if !s.guest.CompareAndSwap(g, nil) {
 		return
 	}

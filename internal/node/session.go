@@ -38,6 +38,7 @@ type session struct {
 	touched atomic.Bool // something was acquired since the box was made, or it was adopted
 
 	guest   atomic.Pointer[guestclient.API]
+	hanging sync.Mutex // held while the guest's connection is made, and while an unused one is taken out: whoever has just got that keeps it
 	dialing flight
 
 	due   time.Duration // guarded by clock.mu

@@ -80,6 +80,10 @@ func TestManyOpsLeaveNothing(t *testing.T) {
 	for i := range n / 10 {
 		op(i)
 	}
+	// A guest with nothing to do would rest, and hold nothing whatever it has leaked.
+	if _, err := s.Run(t.Context(), dsec.Command{OpID: "awake", Argv: []string{"sleep", "3600"}, Background: true}); err != nil {
+		t.Fatal(err)
+	}
 	e.c.Close()
 	guest, daemon := holds(t, pids[0]), holds(t, e.Pid())
 	for i := range n {
@@ -99,6 +103,16 @@ func TestManyOpsLeaveNothing(t *testing.T) {
 		last = fmt.Sprintf("%+v %+v", g, d)
 		return g.fds <= guest.fds+4 && g.rssKiB <= guest.rssKiB+8*mib && g.threads <= guest.threads+4 &&
 			d.fds <= daemon.fds+16 && d.rssKiB <= daemon.rssKiB+48*mib && d.threads <= daemon.threads+16
+	})
+	if last, guests := holds(t, pids[0]), e.guests(); last.threads < 2 || len(guests) != 1 {
+		t.Errorf("the guest was not looked at but at rest: %+v %v", last, guests)
+	}
+	if err := s.Signal(t.Context(), "awake", "SIGKILL", true); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of sleep", func() bool {
+		op, err := s.Op(t.Context(), "awake", false)
+		return err == nil && !op.GetRunning()
 	})
 	r := mustRun(t, s, dsec.Command{Script: `ls -d /proc/[0-9]* | wc -l`})
 	if n := strings.TrimSpace(stdout(r)); len(n) > 1 {

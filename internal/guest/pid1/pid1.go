@@ -126,10 +126,10 @@ func (l *listener) accept() {
 func (l *listener) serve(f *os.File, fd int) {
 	defer func() {
 		_ = f.Close()
+		l.srv.Touch() // before the guest may rest
 		l.mu.Lock()
 		l.open--
 		l.mu.Unlock()
-		l.srv.Touch()
 	}()
 	if cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil || cred.Pid != 0 {
 		return

@@ -1,6 +1,7 @@
 package pid1
 
 import (
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -20,17 +21,19 @@ const restArgs = 3
 // rest is called when nothing has happened for a while. A guest that nobody is connected to and in whose box nothing
 // runs becomes the sleeper; another one gives back the memory that it does not need.
 func (l *listener) rest() {
-	l.mu.Lock() // no connection is taken from here on: it waits in the socket's queue, and wakes the sleeper at once
-	defer l.mu.Unlock()
-	if l.open == 0 && l.sleep() == nil {
-		return // only where nothing could be kept
+	if l.sleep() != nil {
+		guest.Shrink()
 	}
-	guest.Shrink()
 }
 
 // sleep leaves the state in an anonymous file and executes the sleeper. It returns when this guest has to stay awake.
 // Nothing else lives in the box then, so nobody in it can meet a guest that is not hardened yet.
 func (l *listener) sleep() error {
+	l.mu.Lock() // no connection is taken from here on: it waits in the socket's queue, and wakes the sleeper at once
+	defer l.mu.Unlock()
+	if l.open > 0 {
+		return errAwake
+	}
 	settings := l.box.Keep()
 	if settings == nil {
 		return errAwake
@@ -40,6 +43,10 @@ func (l *listener) sleep() error {
 		return errAwake
 	}
 	kept := guestproto.Marshal(nil, &life{settings: settings, server: state})
+	// What cannot be read again must not be found out afterwards.
+	if err := guestproto.Unmarshal(kept, &life{settings: &setup.Settings{}}); err != nil {
+		return err
+	}
 	fd, err := unix.MemfdCreate("state", unix.MFD_CLOEXEC)
 	if err != nil {
 		return err
@@ -123,7 +130,7 @@ func (l *life) DecodeFields(d *guestproto.Decoder) {
 		case 1:
 			d.Message(l.settings)
 		case 2:
-			l.server = d.Bytes(guestproto.MaxSetup)
+			l.server = d.Bytes(math.MaxInt)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (s *Settings) EncodeFields(e *guestproto.Encoder) {
 	e.Uint(8, s.Stack)
 	e.Strings(9, s.WritableDirs)
 	for _, fd := range s.AgentTasks {
-		e.Int(10, int64(fd))
+		e.Uints(10, []uint64{uint64(fd)})
 	}
 	e.Int(11, int64(s.AgentCgroup))
 	e.Int(12, int64(s.AgentMemory))
@@ -81,7 +81,7 @@ func (s *Settings) DecodeFields(d *guestproto.Decoder) {
 		case 9:
 			s.WritableDirs = d.AppendString(s.WritableDirs, guestproto.MaxSetup, guestproto.MaxSetup)
 		case 10:
-			s.AgentTasks = append(s.AgentTasks, int(d.Int()))
+			s.AgentTasks = append(s.AgentTasks, int(d.Uint()))
 		case 11:
 			s.AgentCgroup = int(d.Int())
 		case 12:

@@ -51,6 +51,8 @@ type Conn struct {
 	timer    *time.Timer
 	asked    time.Time // when a ping was sent to a silent peer; zero: not asked
 
+	serving sync.WaitGroup // streams that the peer opened
+
 	peer     guestproto.Hello
 	ready    chan struct{} // closed when peer is known
 	done     chan struct{}
@@ -90,6 +92,9 @@ func (c *Conn) greet() error {
 	_, err := c.rw.Write(b)
 	return err
 }
+
+// Wait waits until every Accept has returned. It is for after Serve.
+func (c *Conn) Wait() { c.serving.Wait() }
 
 // Done is closed when the connection has ended; Err says why.
 func (c *Conn) Done() <-chan struct{} { return c.done }

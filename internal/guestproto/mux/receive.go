@@ -101,7 +101,7 @@ func (c *Conn) handleOpen(h header, p []byte) error {
 		e := &guestproto.WireError{Class: "limit", Reason: "rate_limited", Object: "guest", Message: "too many streams are open", Remedy: "wait for some to end"}
 		return c.write(frameReset, false, h.id, guestproto.Marshal(nil, e))
 	}
-	go c.cfg.Accept(s, o.body)
+	c.serving.Go(func() { c.cfg.Accept(s, o.body) })
 	return nil
 }
 

@@ -34,7 +34,7 @@ func (b *box) awaitRest(t *testing.T) {
 }
 
 // status is what the agent sees of its own confinement.
-const status = `grep -E '^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp|Umask|Sig|Shd)' /proc/self/status
+const status = `grep -E '^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp|Umask|SigBlk|SigIgn|SigCgt)' /proc/self/status
 cat /proc/self/limits /proc/self/oom_score_adj; sed 's/op-[0-9]*/op/' /proc/self/cgroup
 ls /proc/self/fd; env | sort; hostname; id; pwd; ls -ln /proc/1/exe 2>&1; head -c1 /proc/1/environ 2>&1; :`
 
@@ -69,7 +69,7 @@ func TestRestChangesNothing(t *testing.T) {
 		}
 		if life == 1 {
 			fds = len(list)
-		} else if life > 1 && len(list) > fds {
+		} else if life > 1 && len(list) > fds+8 { // a fast op makes another leaf, up to four
 			t.Errorf("life %d: %d descriptors, %d before", life, len(list), fds)
 		}
 	}
