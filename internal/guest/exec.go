@@ -66,19 +66,7 @@ func (s *Server) begin(open *guestproto.ExecOpen) (*op, *guestproto.WireError) {
 		return nil, werr
 	}
 	r := &open.Req
-	o := &op{
-		srv: s, id: r.OpID, digest: string(open.Digest), agent: set.AgentCgroup,
-		began: time.Now(), maxOut: l.maxOut, killOnOutput: r.KillOnOutputLimit, holdOutput: r.HoldOutput, stateFD: -1, oldState: -1,
-		started: make(chan struct{}), done: make(chan struct{}), idle: make(chan struct{}),
-	}
-	o.info = guestproto.OpInfo{
-		OpID: o.id, Argv: shown(r), ShellSession: r.ShellSession, User: l.user.name, Cwd: l.dir,
-		PTY: r.PTY, Background: r.Background, StartedUnix: o.began.UnixNano(),
-		Note: r.Note,
-	}
-	for i := range o.out {
-		o.out[i] = output{budget: s.budget, half: int(max(l.maxOut/2, 1))}
-	}
+	o := s.newOp(open, l)
 	o.users.Store(1)
 	have, created, gone, full := s.ops.add(o.id, o)
 	switch {
@@ -97,6 +85,27 @@ func (s *Server) begin(open *guestproto.ExecOpen) (*op, *guestproto.WireError) {
 	s.launch(o, l, r)
 	close(o.started)
 	return o, nil
+}
+
+// newOp is not inlined: begin's frame is below the whole start.
+//
+//go:noinline
+func (s *Server) newOp(open *guestproto.ExecOpen, l *launch) *op {
+	r := &open.Req
+	o := &op{
+		srv: s, id: r.OpID, digest: string(open.Digest), agent: l.settings.AgentCgroup,
+		began: time.Now(), maxOut: l.maxOut, killOnOutput: r.KillOnOutputLimit, holdOutput: r.HoldOutput, stateFD: -1, oldState: -1,
+		started: make(chan struct{}), done: make(chan struct{}), idle: make(chan struct{}),
+	}
+	o.info = guestproto.OpInfo{
+		OpID: o.id, Argv: shown(r), ShellSession: r.ShellSession, User: l.user.name, Cwd: l.dir,
+		PTY: r.PTY, Background: r.Background, StartedUnix: o.began.UnixNano(),
+		Note: r.Note,
+	}
+	for i := range o.out {
+		o.out[i] = output{budget: s.budget, half: int(max(l.maxOut/2, 1))}
+	}
+	return o
 }
 
 // maxShown bounds what is kept of a command line.
@@ -137,7 +146,10 @@ func (s *Server) launch(o *op, l *launch, r *guestproto.ExecRequest) {
 		if killed { // before there was anything to kill
 			o.kill()
 		}
-		go o.run()
+		go func() {
+			growStack(0) // now, not between the command's end and the reply
+			o.run()
+		}()
 		return
 	}
 	if o.timer != nil {

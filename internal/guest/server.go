@@ -146,6 +146,7 @@ func (s *Server) accept(st *mux.Stream, body []byte) {
 			st.Reset(policyError("guest", "the request hit a fault in the guest"))
 		}
 	}()
+	growStack(0)
 	err := s.dispatch(st, body)
 	var w *guestproto.WireError
 	switch {

@@ -241,8 +241,7 @@ func (p *program) privileges(s *Spec, l *Launcher) {
 	}
 	var groups uintptr
 	if len(c.Groups) > 0 {
-		list := append([]uint32(nil), c.Groups...)
-		groups = keepPtr(p, &list[0])
+		groups = keepPtr(p, &c.Groups[0])
 	}
 	p.add(StepUser, unix.SYS_SETGROUPS, uintptr(len(c.Groups)), groups)
 	p.add(StepUser, unix.SYS_SETRESGID, uintptr(c.GID), uintptr(c.GID), uintptr(c.GID))
