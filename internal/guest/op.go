@@ -2,6 +2,7 @@ package guest
 
 import (
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -131,6 +132,7 @@ func (o *op) run() {
 	o.survivors = r.Survivors > 0
 	o.mu.Unlock()
 	o.finish(r)
+	runtime.Gosched() // whoever awaits the result sends it first: there is one processor
 	o.cleanUp()
 	close(o.idle)
 	o.srv.Touch()

@@ -76,34 +76,26 @@ const maxDrain = 1 << 20
 
 // drain keeps what is in the pipe now: what an ended command has written is
 // there, whatever background processes still hold it open.
+// At the stream's end run closes it.
 func (p *pump) drain(o *op, stream int) {
 	p.mu.Lock()
-	eof := p.drainLocked(o, stream)
-	p.mu.Unlock()
-	if eof {
-		p.close()
-	}
-}
-
-func (p *pump) drainLocked(o *op, stream int) (eof bool) {
+	defer p.mu.Unlock()
 	if p.file == nil {
-		return false
+		return
 	}
 	conn, err := p.file.SyscallConn()
 	if err != nil {
-		return false
+		return
 	}
 	_ = conn.Control(func(fd uintptr) {
 		for sum := 0; sum < maxDrain; {
 			o.holdForFollowers(stream)
-			n, more, end := p.read(o, stream, int(fd))
-			sum += n
-			if eof = end; !more {
+			n, more, _ := p.read(o, stream, int(fd))
+			if sum += n; !more {
 				return
 			}
 		}
 	})
-	return eof
 }
 
 // close ends the pump. The file is closed outside the lock: Close waits for a

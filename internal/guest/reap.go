@@ -2,6 +2,7 @@ package guest
 
 import (
 	"encoding/binary"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -129,7 +130,12 @@ func (r *reaper) loop() {
 			pid := int(int32(binary.NativeEndian.Uint32(info[16:])))
 			c := r.find(int32(pid))
 			var e exit
-			if !r.reap(c, pid, &e) && r.orphan != nil {
+			switch {
+			case r.reap(c, pid, &e):
+				// Its op goes on first. While this thread blocked in waitid, because of others that live,
+				// the one processor would be free for it only when the runtime has noticed that.
+				runtime.Gosched()
+			case r.orphan != nil:
 				r.orphan()
 			}
 		case unix.EINTR:
