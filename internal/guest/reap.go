@@ -110,7 +110,7 @@ func (r *reaper) waitOne(c *child) {
 	e := exit{}
 	for {
 		// Peek first: the pid must not be free while a signal to it is under way.
-		err := waitid(unix.P_PID, int(c.pid.Load()), 0, nil)
+		err := waitid(unix.P_PID, int(c.pid.Load()), nil, 0)
 		if err == unix.EINTR {
 			continue
 		}
@@ -125,16 +125,13 @@ func (r *reaper) waitOne(c *child) {
 func (r *reaper) loop() {
 	var info [128]byte
 	for {
-		switch err := waitid(unix.P_ALL, 0, 0, &info); err {
+		switch pid, err := waitAny(&info); err {
 		case nil:
-			pid := int(int32(binary.NativeEndian.Uint32(info[16:])))
 			c := r.find(int32(pid))
 			var e exit
 			switch {
 			case r.reap(c, pid, &e):
-				// Its op goes on first. While this thread blocked in waitid, because of others that live,
-				// the one processor would be free for it only when the runtime has noticed that.
-				runtime.Gosched()
+				runtime.Gosched() // its op goes on first
 			case r.orphan != nil:
 				r.orphan()
 			}
@@ -188,15 +185,24 @@ func (r *reaper) reap(c *child, pid int, e *exit) bool {
 // hasChildren tells whether any process descends from this one; for PID 1, whether any other lives in the box.
 func hasChildren() bool {
 	for {
-		if err := waitid(unix.P_ALL, 0, unix.WNOHANG, nil); err != unix.EINTR {
+		if err := waitid(unix.P_ALL, 0, nil, unix.WNOHANG); err != unix.EINTR {
 			return err != unix.ECHILD
 		}
 	}
 }
 
-// waitid waits for the end of a child without reaping it.
-func waitid(which, id, flags int, info *[128]byte) error {
-	_, _, e := unix.Syscall6(unix.SYS_WAITID, uintptr(which), uintptr(id), uintptr(unsafe.Pointer(info)), uintptr(unix.WEXITED|unix.WNOWAIT|flags), 0, 0)
+// waitAny waits for the end of any child without reaping it.
+func waitAny(info *[128]byte) (pid int, err error) {
+	at := func() int { return int(int32(binary.NativeEndian.Uint32(info[16:]))) }
+	if err = waitid(unix.P_ALL, 0, info, unix.WNOHANG); err == nil && at() == 0 {
+		err = spawn.WaitAny(info)
+	}
+	return at(), err
+}
+
+// waitid looks for the end of a child without reaping it.
+func waitid(which, id int, info *[128]byte, options int) error {
+	_, _, e := unix.Syscall6(unix.SYS_WAITID, uintptr(which), uintptr(id), uintptr(unsafe.Pointer(info)), uintptr(options)|unix.WEXITED|unix.WNOWAIT, 0, 0)
 	if e != 0 {
 		return e
 	}

@@ -2,10 +2,12 @@ package spawn
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -68,6 +70,39 @@ func TestStart(t *testing.T) {
 	out, ws := run(t, s)
 	if out != "b\n/usr\n4\n" || ws.ExitStatus() != 3 {
 		t.Errorf("got %q, status %d", out, ws.ExitStatus())
+	}
+}
+
+// WaitAny leaves the zombie to the caller, and lets the others run meanwhile.
+func TestWaitAny(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var info [128]byte
+	if err := WaitAny(&info); err != unix.ECHILD {
+		t.Fatalf("without a child: %v", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s := sh("read x; exit 3")
+	s.Files = []File{{int(r.Fd()), 0}}
+	s.Pid = new(atomic.Int32)
+	fd, err := Start(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	go w.Close() // runs when this goroutine waits: the child ends then
+	if err := WaitAny(&info); err != nil {
+		t.Fatal(err)
+	}
+	if pid := int32(binary.NativeEndian.Uint32(info[16:])); pid != s.Pid.Load() {
+		t.Errorf("pid %d, not %d", pid, s.Pid.Load())
+	}
+	var ws syscall.WaitStatus
+	if _, err := syscall.Wait4(int(s.Pid.Load()), &ws, syscall.WNOHANG, nil); err != nil || ws.ExitStatus() != 3 {
+		t.Errorf("status %d, %v", ws.ExitStatus(), err)
 	}
 }
 
