@@ -2,6 +2,7 @@ package guest
 
 import (
 	"io"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -181,9 +182,10 @@ func (s *Server) launch(o *op, l *launch, r *guestproto.ExecRequest) {
 }
 
 func (s *Server) prepareAndStart(o *op, l *launch, r *guestproto.ExecRequest) error {
-	var theirs []int // the command's ends, closed here once it has them
+	var theirs []int  // the command's ends, closed here once it has them
+	var outputs []int // ours, until pumps have them
 	defer func() {
-		for _, fd := range theirs {
+		for _, fd := range append(theirs, outputs...) {
 			_ = unix.Close(fd)
 		}
 	}()
@@ -244,7 +246,7 @@ func (s *Server) prepareAndStart(o *op, l *launch, r *guestproto.ExecRequest) er
 			if err != nil {
 				return err
 			}
-			o.pumps[i].file = read
+			outputs = append(outputs, read)
 			spec.Files = append(spec.Files, give(w, 1+i))
 		}
 	}
@@ -252,6 +254,10 @@ func (s *Server) prepareAndStart(o *op, l *launch, r *guestproto.ExecRequest) er
 	if err := s.reaper.start(spec, &o.child); err != nil {
 		return err
 	}
+	for i, fd := range outputs { // not before: the command is on its way while the poller gets to know them
+		o.pumps[i].file = os.NewFile(uintptr(fd), "pipe")
+	}
+	outputs = nil
 	o.feed(r)
 	return nil
 }

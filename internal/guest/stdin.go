@@ -156,27 +156,27 @@ func inputFor(mode guestproto.StdinMode, data []byte, owner int) (theirs int, in
 	if err != nil {
 		return -1, nil, err
 	}
-	return theirs, newStdin(w, false), nil
+	return theirs, newStdin(os.NewFile(uintptr(w), "pipe"), false), nil
 }
 
 // pipe makes a pipe of which the guest's end does not block. write tells that the
 // guest writes. The command's end belongs to its user: it may open /dev/stdout.
-func pipe(write bool, owner int) (theirs int, ours *os.File, err error) {
+func pipe(write bool, owner int) (theirs, ours int, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-		return -1, nil, err
+		return -1, -1, err
 	}
-	mine, theirs := p[0], p[1]
+	ours, theirs = p[0], p[1]
 	if write {
-		mine, theirs = p[1], p[0]
+		ours, theirs = p[1], p[0]
 	}
 	if owner > 0 {
 		_ = unix.Fchown(theirs, owner, -1) // else /dev/stdout cannot be opened by name; output works all the same
 	}
-	if err := unix.SetNonblock(mine, true); err != nil {
-		_ = unix.Close(mine)
+	if err := unix.SetNonblock(ours, true); err != nil {
+		_ = unix.Close(ours)
 		_ = unix.Close(theirs)
-		return -1, nil, err
+		return -1, -1, err
 	}
-	return theirs, os.NewFile(uintptr(mine), "pipe"), nil
+	return theirs, ours, nil
 }
