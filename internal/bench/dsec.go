@@ -14,6 +14,8 @@ import (
 // Options of a run against one server.
 type Options struct {
 	Client   *dsec.Client
+	Addr     string // host:port of the server, for calls without the client; empty: there are none
+	Key      string // API key of these calls
 	Template string
 	SpecYAML string // overrides of the production default spec; empty: none
 	Pooled   bool   // let creates take boxes of the warm pool
@@ -56,6 +58,10 @@ func run1(ctx context.Context, s *dsec.Session) error {
 	if err != nil {
 		return err
 	}
+	return endedWell(r)
+}
+
+func endedWell(r *dsecv1.Result) error {
 	if e := r.GetError(); e != nil {
 		return dsec.FromWire(e)
 	}
@@ -194,16 +200,58 @@ func Exec(ctx context.Context, o Options) ([]Result, error) {
 		}
 		boxes <- s
 	}
-	var passes []*pass
+	var byClient, byWire []*pass
 	for i := range o.Passes {
 		o.say("pass %d/%d: exec", i+1, o.Passes)
-		passes = append(passes, o.Load.run(ctx, func(ctx context.Context, _ time.Time, _ int) error {
+		byClient = append(byClient, o.Load.run(ctx, func(ctx context.Context, _ time.Time, _ int) error {
 			s := <-boxes
 			defer func() { boxes <- s }()
 			return run1(ctx, s)
 		}))
+		if o.Addr == "" {
+			continue
+		}
+		p, err := o.execByWire(ctx, boxes)
+		if err != nil {
+			return nil, err
+		}
+		byWire = append(byWire, p)
 	}
-	return []Result{reduce(Result{System: "dsec", Op: "exec", Mode: o.mode(), Pattern: o.Load.Pattern, Concurrency: o.Load.Concurrency}, passes)}, nil
+	base := Result{System: "dsec", Op: "exec", Mode: o.mode(), Pattern: o.Load.Pattern, Concurrency: o.Load.Concurrency}
+	results := []Result{reduce(base, byClient)}
+	if len(byWire) > 0 {
+		base.Op = "exec_http"
+		results = append(results, reduce(base, byWire))
+	}
+	return results, nil
+}
+
+// execByWire is a pass without the Go client; each box has a connection of its own.
+func (o *Options) execByWire(ctx context.Context, boxes chan *dsec.Session) (*pass, error) {
+	type worker struct {
+		w *wire
+		s *dsec.Session
+	}
+	workers := make(chan worker, cap(boxes))
+	defer func() {
+		close(workers)
+		for w := range workers {
+			w.w.conn.Close()
+			boxes <- w.s
+		}
+	}()
+	for range min(o.Load.Concurrency, o.Load.N) {
+		w, err := dialWire(ctx, o.Addr, o.Key)
+		if err != nil {
+			return nil, err
+		}
+		workers <- worker{w, <-boxes}
+	}
+	return o.Load.run(ctx, func(ctx context.Context, _ time.Time, _ int) error {
+		w := <-workers
+		defer func() { workers <- w }()
+		return w.w.run1(ctx, w.s.ID())
+	}), nil
 }
 
 func (o *Options) say(format string, args ...any) {

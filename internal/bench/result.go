@@ -13,7 +13,7 @@ import (
 // Result is one line of the report: one operation of one system.
 type Result struct {
 	System      string  `json:"system"`      // dsec, bwrap, crun, runc, docker, runsc, bare
-	Op          string  `json:"op"`          // create, create_exec, exec, destroy, file_put, file_get, density
+	Op          string  `json:"op"`          // create, create_exec, exec, exec_http, destroy, file_put, file_get, density
 	Mode        string  `json:"mode"`        // cold, pooled
 	Pattern     string  `json:"pattern"`     // sequential, staggered, burst, open-loop
 	Concurrency int     `json:"concurrency"` // operations in flight at most
@@ -59,7 +59,8 @@ type Header struct {
 var includes = map[string]string{
 	"create":      "call of Create over the API to the reply that says RUNNING (authentication, validation, durable commit, admission, journal, box, guest ready)",
 	"create_exec": "call of Create to the result of a first `true` (for peers: start of the process to its exit, which includes running `true` and tearing down); rate, wall and cpu include the destroy, but in a burst",
-	"exec":        "call of Run(`true`) to its result in a box that lives, over one keep-alive connection a worker",
+	"exec":        "call of Run(`true`) of the Go client to its result in a box that lives, over one keep-alive connection a worker",
+	"exec_http":   "the same without a client library: one write of the request to the last byte of the answer, decoded, over one keep-alive connection a worker",
 	"destroy":     "call of Stop to the reply, which comes after the reclaim is proven",
 	"file_put":    "PUT of a file over HTTP to the reply after the atomic rename",
 	"file_get":    "GET of a file over HTTP to its last byte",

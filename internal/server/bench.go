@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -239,6 +240,7 @@ func (b *benchRun) connect(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	b.o.Addr, b.o.Key = strings.TrimPrefix(b.daemon.URL(), "http://"), key
 	b.o.Client, err = dsec.New(dsec.Options{URL: b.daemon.URL(), APIKey: key})
 	return err
 }
