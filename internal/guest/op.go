@@ -112,6 +112,7 @@ func (o *op) timeOut() {
 // run waits for the end of a started op and sets its result.
 func (o *op) run() {
 	e := <-o.child.ended
+	o.child.ended = nil // of no use any more, and an op is kept for long
 	if o.timer != nil {
 		o.timer.Stop()
 	}
