@@ -45,8 +45,9 @@ func Shrink() {
 	}
 }
 
-// maxKept bounds what a guest leaves for its next life; it is copied a few times. One that has more stays awake.
-const maxKept = 8 << 20
+// maxKept bounds what a guest leaves for its next life: on its way it is copied a few times, which for as much as a guest
+// may keep of outputs takes 70 ms and three times its memory. One that has more stays awake.
+const maxKept = 2 << 20
 
 // Keep gives what the server has to know in its next life, and the descriptors that belong to it; ok is false while
 // anything is going on that needs this one. Nothing changes by it. The program is the same on both sides and nobody else sees the
@@ -61,9 +62,15 @@ func (s *Server) Keep() (state []byte, fds []int, ok bool) {
 	e.Uint(2, s.places.Load())
 	for _, o := range ops {
 		e.Message(3, &keptOp{o})
+		if len(e.Buf) > maxKept {
+			return nil, nil, false
+		}
 	}
 	for _, f := range files {
 		e.Message(4, f)
+		if len(e.Buf) > maxKept {
+			return nil, nil, false
+		}
 	}
 	s.ops.keepEvicted(e, 5)
 	s.files.keepEvicted(e, 7)

@@ -176,3 +176,21 @@ func ended(t *testing.T, c *guestclient.Client, op string) {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
+
+// A guest with much to keep stays awake, and answers as before.
+func TestMuchOutputKeepsAwake(t *testing.T) {
+	b := newBox(t)
+	c := b.dial()
+	big := guestproto.ExecRequest{OpID: "big", Script: "head -c 3000000 /dev/zero", MaxOutput: 4 << 20}
+	if r := run(t, c, big); r.Stdout.Total != 3000000 {
+		t.Fatalf("%+v", r)
+	}
+	c.Close()
+	time.Sleep(100 * time.Millisecond)
+	if state, _, ok := b.srv.Keep(); ok {
+		t.Errorf("%d bytes are kept", len(state))
+	}
+	if r := run(t, b.dial(), big); r.Stdout.Total != 3000000 || r.Stdout.Dropped != 0 {
+		t.Errorf("%+v", r)
+	}
+}
