@@ -108,8 +108,18 @@ func (t *launcher) wait() uint32 {
 		if s != launcherBusy {
 			return s
 		}
-		_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.state)), futexWait, launcherBusy, 0, 0, 0)
+		t.waitLong()
 	}
+}
+
+// waitLong gives the processor away at once.
+//
+//go:nosplit
+//go:norace
+func (t *launcher) waitLong() {
+	entersyscallblock()
+	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.state)), futexWait, launcherBusy, 0, 0, 0)
+	exitsyscall()
 }
 
 // patience is how long a start may take before the others go around the thread: a
