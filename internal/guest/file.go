@@ -127,7 +127,10 @@ func (s *Server) proxy(st *mux.Stream, r *guestproto.FileRequest, finish bool) (
 		f, err := up.Recv()
 		switch {
 		case err == io.EOF:
-			return last, st.CloseSend()
+			if err := st.CloseSend(); err != nil && !finish { // with finish it is done, whether the client has waited for the end or not
+				return nil, err
+			}
+			return last, nil
 		case err != nil:
 			return nil, proxyError(run, st, err)
 		}
