@@ -26,6 +26,15 @@ func (s *Server) dial(st *mux.Stream, body []byte) error {
 	if err := st.SendMessage(&guestproto.Reply{}, false); err != nil {
 		return err
 	}
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() { // a peer that says nothing holds up neither side when the client is gone
+		select {
+		case <-st.Gone():
+			_ = f.Close()
+		case <-ended:
+		}
+	}()
 	go func() { // ends with the stream or the connection
 		_, err := io.Copy(f, st)
 		if err != nil {

@@ -30,8 +30,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // box is a guest in this process.
 type box struct {
-	t   testing.TB
-	srv *guest.Server
+	t      testing.TB
+	srv    *guest.Server
+	served chan struct{} // closed when the connection of the last dial has been served
 }
 
 func newBox(t testing.TB) *box {
@@ -53,7 +54,7 @@ func newBox(t testing.TB) *box {
 		srv.Close()
 		w.Close()
 	})
-	return &box{t, srv}
+	return &box{t: t, srv: srv}
 }
 
 // leafRoot makes a cgroup2 directory for op leaves where the machine lets us.
@@ -101,6 +102,7 @@ func (b *box) dial() *guestclient.Client {
 		b.t.Fatal(err)
 	}
 	done := make(chan struct{})
+	b.served = done
 	go func() {
 		_ = b.srv.Serve(os.NewFile(uintptr(p[1]), "control"))
 		close(done)

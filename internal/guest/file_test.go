@@ -33,7 +33,7 @@ func TestAnswerOfAFileOperationStands(t *testing.T) {
 		},
 	})
 	t.Cleanup(srv.Close)
-	c := (&box{t, srv}).dial()
+	c := (&box{t: t, srv: srv}).dial()
 	o := guestclient.WriteOptions{OpID: "w", Path: "/f", Size: 4}
 	for range 2 {
 		info, err := c.WriteFile(soon(t), o, strings.NewReader("data"))

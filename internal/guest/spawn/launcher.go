@@ -23,7 +23,6 @@ type Launcher struct {
 	since    atomic.Int64 // when the start at work began, Unix ns; 0: none is
 
 	filter []byte // the thread's, as its children's specs give it; nil: none
-	noNew  bool   // the thread has no_new_privs
 }
 
 // launcher is what the thread and its users share; the assembly knows its layout.

@@ -232,8 +232,8 @@ func (p *program) privileges(s *Spec, l *Launcher) {
 			p.add(StepCaps, unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		}
 	}
-	if s.NoNew && (l == nil || !l.noNew) {
-		p.noNewPrivileges()
+	if s.NoNew {
+		p.add(StepCaps, unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	}
 	c := s.Cred
 	if c == nil {
@@ -290,10 +290,6 @@ var knownLastCap atomic.Uint32
 func capKnown(c uintptr) bool {
 	_, _, e := unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_CAPBSET_READ, c, 0, 0, 0, 0)
 	return e == 0
-}
-
-func (p *program) noNewPrivileges() {
-	p.add(StepCaps, unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 }
 
 func (p *program) seccomp(filter []byte) {

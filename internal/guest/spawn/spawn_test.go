@@ -359,6 +359,11 @@ func TestLauncherConfines(t *testing.T) {
 	if l.filter == nil {
 		t.Error("the thread was not used")
 	}
+	free := confined()
+	free.NoNew = false
+	if out, _ := runBy(t, free, l.Start); !strings.HasPrefix(out, "NoNewPrivs:\t0\nSeccomp:\t2\nSeccomp_filters:\t1\n") || !l.confine(free) {
+		t.Error(out)
+	}
 	other := confined()
 	other.Seccomp = other.Seccomp[3*insnSize:] // of uname alone: jumps go on from where they are
 	other.Seccomp = append(noClone3()[:insnSize:insnSize], other.Seccomp...)
