@@ -15,11 +15,12 @@ import (
 
 	"github.com/dsec-platform/dsec/internal/guest"
 	"github.com/dsec-platform/dsec/internal/guest/setup"
+	"github.com/dsec-platform/dsec/internal/guest/sleeper"
 	"github.com/dsec-platform/dsec/internal/guestproto"
 )
 
 // ListenFD is the listening socket.
-const ListenFD = 3
+const ListenFD = sleeper.ListenFD
 
 // Patience with the daemon: for the boot of this box, and for the preamble of a
 // connection.

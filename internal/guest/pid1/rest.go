@@ -21,53 +21,42 @@ const restArgs = 3
 // rest is called when nothing has happened for a while. A guest that nobody is connected to and in whose box nothing
 // runs becomes the sleeper; another one gives back the memory that it does not need.
 func (l *listener) rest() {
-	if l.sleep() != nil {
-		guest.Shrink()
-	}
+	l.sleep()
+	guest.Shrink()
 }
 
-// sleep leaves the state in an anonymous file and executes the sleeper. It returns when this guest has to stay awake.
+// sleep leaves the state in an anonymous file and executes the sleeper. It returns only when this guest has to stay awake.
 // Nothing else lives in the box then, so nobody in it can meet a guest that is not hardened yet.
-func (l *listener) sleep() error {
+func (l *listener) sleep() {
 	l.mu.Lock() // no connection is taken from here on: it waits in the socket's queue, and wakes the sleeper at once
 	defer l.mu.Unlock()
 	if l.open > 0 {
-		return errAwake
+		return
 	}
 	settings := l.box.Keep()
 	if settings == nil {
-		return errAwake
+		return
 	}
 	state, fds, ok := l.srv.Keep()
 	if !ok {
-		return errAwake
+		return
 	}
 	kept := guestproto.Marshal(nil, &life{settings: settings, server: state})
 	// What cannot be read again must not be found out afterwards.
-	if err := guestproto.Unmarshal(kept, &life{settings: &setup.Settings{}}); err != nil {
-		return err
+	if guestproto.Unmarshal(kept, &life{settings: &setup.Settings{}}) != nil {
+		return
 	}
-	fd, err := unix.MemfdCreate("state", unix.MFD_CLOEXEC)
+	fd, err := sleeper.File("state", kept, 0)
 	if err != nil {
-		return err
+		return
 	}
 	defer unix.Close(fd)
-	if n, err := unix.Pwrite(fd, kept, 0); err != nil || n != len(kept) {
-		return errAwake
-	}
 	fds = slices.Concat(fds, settings.Descriptors(), []int{fd, ListenFD})
 	defer func() { _ = setAll(fds, false) }()
-	if err := setAll(fds, true); err != nil {
-		return err
+	if setAll(fds, true) == nil {
+		_ = sleeper.Exec([]string{os.Args[0], "", strconv.Itoa(fd)})
 	}
-	return sleeper.Exec([]string{os.Args[0], "", strconv.Itoa(fd)})
 }
-
-const errAwake = awake("there is something to do")
-
-type awake string
-
-func (a awake) Error() string { return string(a) }
 
 func setAll(fds []int, keep bool) error {
 	for _, fd := range fds {

@@ -70,7 +70,7 @@ func Exec(args []string) error {
 		return err
 	}
 	defer unix.Close(self)
-	file, err := memfd(image())
+	file, err := executable(image())
 	if err != nil {
 		return err
 	}
@@ -115,16 +115,26 @@ func KeepOnExec(fd int, keep bool) error {
 	return err
 }
 
-// memfd is an anonymous file that may be executed. Kernels before 6.3 do not know that flag, and need none.
-func memfd(content []byte) (int, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_EXEC)
+// executable gives an anonymous file that may be executed. Kernels before 6.3 do not know that flag, and need none.
+func executable(content []byte) (int, error) {
+	fd, err := File(name, content, unix.MFD_EXEC)
 	if err == unix.EINVAL {
-		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+		fd, err = File(name, content, 0)
 	}
+	return fd, err
+}
+
+// File makes an anonymous file, close-on-exec and with memfd_create's flags. It is read by offset: its position is its end.
+func File(name string, content []byte, flags int) (int, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|flags)
 	if err != nil {
 		return -1, err
 	}
-	if _, err := unix.Write(fd, content); err != nil {
+	n, err := unix.Write(fd, content)
+	if err == nil && n < len(content) {
+		err = unix.ENOSPC
+	}
+	if err != nil {
 		_ = unix.Close(fd)
 		return -1, err
 	}
