@@ -96,6 +96,7 @@ func TestEachTrouble(t *testing.T) {
 		{"small pid_max", "pid-max", Warn, set("proc/sys/kernel/pid_max", "32768")},
 		{"few threads", "threads-max", Fail, set("proc/sys/kernel/threads-max", "100")},
 		{"inotify", "inotify-instances", Fail, set("proc/sys/fs/inotify/max_user_instances", "1")},
+		{"no programs in memory", "memfd-exec", Warn, set("proc/sys/vm/memfd_noexec", "2")},
 		{"no memory", "memory", Fail, set("proc/meminfo", "MemTotal: 1000000 kB\nMemAvailable: 1000 kB")},
 		{"swap", "swap", Warn, set("proc/meminfo", "MemTotal: 100 kB\nSwapTotal: 1000 kB")},
 		{"left group", "orphans", Warn, set("sys/fs/cgroup/memory/dsec-0011aabb/x/tasks", "")},

@@ -53,6 +53,13 @@ func (r *report) limits() {
 			r.add(t.name, OK, found, "")
 		}
 	}
+	// Kernels before 6.3 do not have it and forbid nothing.
+	if v, _ := r.number("/proc/sys/vm/memfd_noexec"); v == 2 {
+		r.add("memfd-exec", Warn, "vm.memfd_noexec is 2: programs in anonymous files are forbidden, so that no unused box rests, and each takes 0.7 MiB more",
+			"sysctl -w vm.memfd_noexec=1, and the same line in /etc/sysctl.d/dsec.conf")
+	} else {
+		r.add("memfd-exec", OK, "programs in anonymous files are allowed: unused boxes rest", "")
+	}
 }
 
 func (r *report) resources() {
