@@ -1,6 +1,7 @@
 package spawn
 
 import (
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -69,7 +70,9 @@ func NewLauncher(tasks []int, bounding uint64) (*Launcher, error) {
 	if c := (call{result: startMasked(t)}); c.errno() != 0 {
 		return nil, c.errno()
 	}
-	kept.Store(l) // the thread uses it for ever
+	kept.Lock()
+	kept.launchers = append(kept.launchers, t) // the thread uses it for ever
+	kept.Unlock()
 	return l, nil
 }
 
@@ -88,8 +91,11 @@ func startMasked(t *launcher) uintptr {
 	return r
 }
 
-// kept holds the newest launcher for the collector's sake.
-var kept atomic.Pointer[Launcher]
+// kept holds what threads use for the collector's sake.
+var kept struct {
+	sync.Mutex
+	launchers []*launcher
+}
 
 // usualStart is how long a start takes at most, nearly always.
 const usualStart = 500 * time.Microsecond

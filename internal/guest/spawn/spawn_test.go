@@ -18,6 +18,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dsec-platform/dsec/internal/runtime/native/seccomp"
 )
 
 // run starts a spec with its output on a pipe and gives the output and status.
@@ -284,7 +286,7 @@ func TestLauncher(t *testing.T) {
 	if e, ok := errors.AsType[*Error](err); !ok || e.Step != StepExec {
 		t.Errorf("got %v", err)
 	}
-	_, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+	_, _ = syscall.Wait4(-1, nil, 0, nil)
 	// One that cannot join leaves the joining to each start, which fails in turn.
 	lame, err := NewLauncher([]int{9999}, 0)
 	if err != nil {
@@ -295,7 +297,7 @@ func TestLauncher(t *testing.T) {
 	if _, err = lame.Start(spec); err == nil {
 		t.Error("a process was started outside of its groups")
 	}
-	_, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+	_, _ = syscall.Wait4(-1, nil, 0, nil)
 }
 
 // noClone3 answers clone3 with ENOSYS, and uname with EPERM.
@@ -372,6 +374,66 @@ func TestLauncherConfines(t *testing.T) {
 	}
 	if out, _ := runBy(t, sh("grep ^Seccomp: /proc/self/status"), l.Start); out != "Seccomp:\t0\n" {
 		t.Error(out)
+	}
+}
+
+// Whatever a child of the launcher does before its program, the agent's filter is on it already: each profile has to allow all of it.
+func TestLauncherChildPassesEveryProfile(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to change ids and capabilities")
+	}
+	for _, profile := range seccomp.Profiles() {
+		filter, err := seccomp.Compile(profile, nil, seccomp.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := NewLauncher(nil, someCaps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, noNew := range []bool{true, false} {
+			for _, uid := range []uint32{0, 1000} {
+				master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+					t.Fatal(err)
+				}
+				slave, _, e := unix.Syscall(unix.SYS_IOCTL, master.Fd(), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+				if e != 0 {
+					t.Fatal(e)
+				}
+				s := sh(`grep -cE '^(Seccomp:.2|Uid:.'$(id -u)')' /proc/self/status; cat /proc/self/oom_score_adj; pwd; echo x >&9; [ $(cut -d' ' -f 7 /proc/$$/stat) != 0 ] && echo terminal`)
+				s.TTY, s.ResetOOMScore, s.Dir, s.SoftDir = true, true, "/nonexistent", true
+				s.Cred = &Cred{UID: uid, GID: uid, Groups: []uint32{5, uid}}
+				s.Bounding, s.NoNew, s.Seccomp = someCaps, noNew, filter
+				s.Rlimits = []Rlimit{{unix.RLIMIT_NOFILE, 777}, {unix.RLIMIT_CORE, 1}, {unix.RLIMIT_FSIZE, 1 << 30}, {unix.RLIMIT_STACK, 8 << 20}}
+				s.Files = []File{{int(slave), 9}, {int(slave), 98}} // above it: each has to be moved out of the way first
+				s.Pid = new(atomic.Int32)
+				for to := range 3 {
+					s.Files = append(s.Files, File{int(slave), to})
+				}
+				fd, err := l.Start(s)
+				_ = unix.Close(int(slave))
+				if err != nil {
+					t.Fatalf("%s, uid %d, no_new_privs %v: %v", profile, uid, noNew, err)
+				}
+				out, _ := io.ReadAll(master) // a terminal ends with EIO
+				_ = master.Close()
+				_ = unix.Close(fd)
+				var ws syscall.WaitStatus
+				if _, err := syscall.Wait4(int(s.Pid.Load()), &ws, 0, nil); err != nil {
+					t.Fatal(err)
+				}
+				if got := strings.ReplaceAll(string(out), "\r", ""); got != "2\n0\n/\nx\nterminal\n" || ws.ExitStatus() != 0 {
+					t.Errorf("%s, uid %d, no_new_privs %v: status %d, %q", profile, uid, noNew, ws.ExitStatus(), got)
+				}
+			}
+		}
+		if l.filter == nil {
+			t.Errorf("%s: the launcher was not used", profile)
+		}
 	}
 }
 
